@@ -1,0 +1,3 @@
+//! The `groundcrew` binary.
+
+fn main() {}

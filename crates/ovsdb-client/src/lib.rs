@@ -1,0 +1,1 @@
+//! An OVSDB (RFC 7047) client.

@@ -1,0 +1,1 @@
+//! Real Kubernetes and OVN parts for tests.
