@@ -1,1 +1,27 @@
 //! Real Kubernetes and OVN parts for tests.
+//!
+//! | module | what it starts |
+//! |---|---|
+//! | [`ovn`] | a northbound database server, alone or as a raft cluster, plain or over TLS |
+//! | [`proxy`] | a TCP proxy that delays, partitions and cuts connections |
+//! | [`process`] | any command, as a child that cannot outlive the test process |
+//!
+//! Whatever a fixture starts ends with the test process, however that ends. Its files go with it, except when a test
+//! panicked: then the logs stay and their place is printed. So tests `unwrap` instead of returning an error.
+//!
+//! A missing program is a failure that names its cure, never a skip.
+
+pub mod ovn;
+pub mod pki;
+pub mod process;
+pub mod proxy;
+
+mod command;
+mod eventually;
+mod port;
+mod scratch;
+
+pub use eventually::eventually;
+pub use nix::sys::signal::Signal;
+pub use port::ReservedPort;
+pub use scratch::Scratch;

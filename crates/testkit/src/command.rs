@@ -1,0 +1,52 @@
+//! Short-lived programs: found, run to their end, with their words in the error.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+/// Daemons live in these; the PATH of an ordinary user often lacks them.
+const SBIN: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+
+/// What runs longer than this hangs.
+const DEADLINE: Duration = Duration::from_mins(1);
+
+/// The path of an installed program; `setup` is the group of `hack/setup` that installs it.
+pub(crate) fn find(program: &str, setup: &str) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(SBIN.map(PathBuf::from))
+        .map(|dir| dir.join(program))
+        .find(|file| file.is_file())
+        .with_context(|| format!("{program} is missing: run `hack/setup {setup}`"))
+}
+
+/// Runs `command` and gives its standard output.
+pub(crate) async fn output(command: std::process::Command) -> Result<String> {
+    output_with_input(command, Stdio::null()).await
+}
+
+/// Runs `command` with `input` as its standard input and gives its standard output.
+pub(crate) async fn output_with_input(command: std::process::Command, input: Stdio) -> Result<String> {
+    let said = describe(&command);
+    let mut command = Command::from(command);
+    command.stdin(input).kill_on_drop(true);
+    let output = timeout(DEADLINE, command.output())
+        .await
+        .with_context(|| format!("no end of `{said}` within {DEADLINE:?}"))?
+        .with_context(|| format!("start `{said}`"))?;
+    if !output.status.success() {
+        bail!("`{said}`: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A command as one would type it, without directories.
+pub(crate) fn describe(command: &std::process::Command) -> String {
+    let name = Path::new(command.get_program()).file_name().unwrap_or_default();
+    std::iter::once(name).chain(command.get_args()).map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
+}
