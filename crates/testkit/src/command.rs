@@ -25,6 +25,13 @@ pub(crate) fn find(program: &str, setup: &str) -> Result<PathBuf> {
         .with_context(|| format!("{program} is missing: run `hack/setup {setup}`"))
 }
 
+/// The path of a program that Debian does not have; `hack/setup` knows where it put them.
+pub(crate) async fn find_pinned(program: &str) -> Result<PathBuf> {
+    let mut setup = std::process::Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../hack/setup"));
+    setup.args(["which", program]);
+    Ok(output(setup).await?.trim_end().into())
+}
+
 /// Runs `command` and gives its standard output.
 pub(crate) async fn output(command: std::process::Command) -> Result<String> {
     output_with_input(command, Stdio::null()).await

@@ -2,6 +2,7 @@
 //!
 //! | module | what it starts |
 //! |---|---|
+//! | [`kube`] | etcd and kube-apiserver with RBAC, and kube-controller-manager on request |
 //! | [`ovn`] | a northbound database server, alone or as a raft cluster, plain or over TLS |
 //! | [`proxy`] | a TCP proxy that delays, partitions and cuts connections |
 //! | [`process`] | any command, as a child that cannot outlive the test process |
@@ -11,6 +12,7 @@
 //!
 //! A missing program is a failure that names its cure, never a skip.
 
+pub mod kube;
 pub mod ovn;
 pub mod pki;
 pub mod process;

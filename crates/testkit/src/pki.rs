@@ -70,6 +70,15 @@ impl Authority {
     }
 }
 
+/// Writes a key pair without a certificate, `<name>.key` and `<name>.pub`, and gives their paths.
+pub fn key_pair(name: &str, dir: &Path) -> Result<(PathBuf, PathBuf)> {
+    let keys = KeyPair::generate()?;
+    let (private, public) = (dir.join(format!("{name}.key")), dir.join(format!("{name}.pub")));
+    fs::write(&private, keys.serialize_pem())?;
+    fs::write(&public, keys.public_key_pem())?;
+    Ok((private, public))
+}
+
 /// A host name as it stands in a certificate. `ovs-pki` writes such that are none, so nothing checks it here.
 pub fn dns(name: &str) -> Result<SanType> {
     Ok(SanType::DnsName(name.try_into().with_context(|| format!("{name:?} is not ASCII"))?))

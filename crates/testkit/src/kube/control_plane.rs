@@ -1,0 +1,235 @@
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::api::{Api, PostParams};
+use kube::core::ObjectMeta;
+use kube::{Client, Resource};
+use tokio::net::TcpStream;
+
+use super::Kubeconfig;
+use super::flags::{self, Pki};
+use crate::command::find_pinned;
+use crate::process::Process;
+use crate::{ReservedPort, Scratch, Signal};
+
+/// From 3 s on an idle machine; the rest is for the neighbours.
+const READY: Duration = Duration::from_mins(2);
+
+/// A process of a [`ControlPlane`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The store.
+    Etcd,
+    /// kube-apiserver.
+    ApiServer,
+    /// kube-controller-manager; there only after [`ControlPlane::start_controller_manager`].
+    ControllerManager,
+}
+
+/// etcd and kube-apiserver with RBAC, no anonymous access, and nothing else.
+///
+/// No controller runs, so nothing makes `EndpointSlices`, collects garbage or finishes the deletion of a namespace,
+/// unless [`ControlPlane::start_controller_manager`] names who should. There are no nodes and no DNS.
+#[derive(Debug)]
+pub struct ControlPlane {
+    // Before `dir`: processes must have ended when their directory is removed.
+    api_server: Server,
+    etcd: Server,
+    controller_manager: Option<Server>,
+    admin: Kubeconfig,
+    pki: Pki,
+    _peer_port: ReservedPort,
+    dir: Scratch,
+}
+
+/// How to start a part again as it was.
+#[derive(Debug)]
+struct Server {
+    name: &'static str,
+    command: Command,
+    process: Option<Process>,
+    port: ReservedPort,
+}
+
+impl ControlPlane {
+    /// Starts one and waits until the API server is ready.
+    pub async fn start() -> Result<Self> {
+        let dir = Scratch::new("kube")?;
+        let pki = Pki::new(&dir.join("pki"))?;
+        let (etcd_port, peer_port, api_port) = (ReservedPort::new()?, ReservedPort::new()?, ReservedPort::new()?);
+
+        let etcd = flags::etcd(&find_pinned("etcd").await?, &pki, &dir.join("etcd"), &etcd_port, &peer_port);
+        let api_server = flags::api_server(&find_pinned("kube-apiserver").await?, &pki, &etcd_port, &api_port);
+        let identity = pki.cluster.issue("admin", "system:masters/admin", vec![])?;
+        let admin = Kubeconfig::with_certificate(
+            dir.join("admin.kubeconfig"),
+            api_port.address(),
+            &pki.cluster.certificate,
+            &identity,
+        )?;
+        let mut plane = Self {
+            api_server: Server { name: "kube-apiserver", command: api_server, process: None, port: api_port },
+            etcd: Server { name: "etcd", command: etcd, process: None, port: etcd_port },
+            controller_manager: None,
+            admin,
+            pki,
+            _peer_port: peer_port,
+            dir,
+        };
+        plane.restart(Part::Etcd).await?;
+        plane.restart(Part::ApiServer).await?;
+        Ok(plane)
+    }
+
+    /// Starts kube-controller-manager with these controllers only, for example `endpointslice-controller`. The name of
+    /// one that it does not have ends it.
+    pub async fn start_controller_manager(&mut self, controllers: &[&str]) -> Result<()> {
+        ensure!(self.controller_manager.is_none(), "kube-controller-manager is there already");
+        let program = find_pinned("kube-controller-manager").await?;
+        let kubeconfig = self.user("system:kube-controller-manager", None)?;
+        let port = ReservedPort::new()?;
+        let command = flags::controller_manager(&program, &self.pki, kubeconfig.path(), &port, controllers);
+        self.controller_manager = Some(Server { name: "kube-controller-manager", command, process: None, port });
+        self.restart(Part::ControllerManager).await
+    }
+
+    /// A namespace of the test's own: `prefix` and a number. Pods can be made in it at once.
+    pub async fn namespace(&self, prefix: &str) -> Result<String> {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("{prefix}-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let client = self.client().await?;
+        create(&Api::<Namespace>::all(client.clone()), &name).await?;
+        // Pods name it, and the controller that makes it may not run.
+        create(&Api::<ServiceAccount>::namespaced(client, &name), "default").await?;
+        Ok(name)
+    }
+
+    /// A client with every right; a new one for each call, see [`Kubeconfig::client`].
+    pub async fn client(&self) -> Result<Client> {
+        self.admin.client().await
+    }
+
+    /// The file for programs with every right.
+    #[must_use]
+    pub fn kubeconfig_path(&self) -> &Path {
+        self.admin.path()
+    }
+
+    /// Who has every right.
+    #[must_use]
+    pub fn admin(&self) -> &Kubeconfig {
+        &self.admin
+    }
+
+    /// A user with a certificate, who may do what RBAC grants to that name or to `group`.
+    pub fn user(&self, name: &str, group: Option<&str>) -> Result<Kubeconfig> {
+        let file = name.replace([':', '/'], "-");
+        let subject = group.map_or_else(|| name.to_owned(), |group| format!("{group}/{name}"));
+        let identity = self.pki.cluster.issue(&file, &subject, vec![])?;
+        let path = self.dir.join(format!("{file}.kubeconfig"));
+        Kubeconfig::with_certificate(path, self.address(), &self.pki.cluster.certificate, &identity)
+    }
+
+    /// A `ServiceAccount`, made if it is not there, with a token for an hour. It may do what RBAC grants it.
+    pub async fn service_account(&self, namespace: &str, name: &str) -> Result<Kubeconfig> {
+        let accounts = Api::<ServiceAccount>::namespaced(self.client().await?, namespace);
+        create(&accounts, name).await?;
+        let wanted = TokenRequest {
+            spec: TokenRequestSpec { expiration_seconds: Some(3600), ..Default::default() },
+            ..Default::default()
+        };
+        let given = accounts.create_token_request(name, &PostParams::default(), &wanted).await?;
+        let token = given.status.with_context(|| format!("no token for {namespace}/{name}"))?.token;
+        let path = self.dir.join(format!("{namespace}-{name}.kubeconfig"));
+        Kubeconfig::with_token(path, self.address(), &self.pki.cluster.certificate, &token)
+    }
+
+    /// Where the API server listens; its certificate holds for every port of 127.0.0.1.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.api_server.port.address()
+    }
+
+    /// Sends a signal to a part. SIGSTOP and SIGCONT make it hang and go on.
+    pub fn signal(&self, part: Part, signal: Signal) -> Result<()> {
+        self.process(part)?.signal(signal)
+    }
+
+    /// Ends a part with `signal` (SIGKILL, SIGTERM) and waits until it is gone.
+    pub async fn stop(&mut self, part: Part, signal: Signal) -> Result<()> {
+        self.process(part)?.end(signal).await?;
+        self.server_mut(part)?.process = None;
+        Ok(())
+    }
+
+    /// Starts a part that was stopped, at its old address and with its old data, and waits until it is ready.
+    pub async fn restart(&mut self, part: Part) -> Result<()> {
+        let dir = self.dir.path().to_owned();
+        let server = self.server_mut(part)?;
+        ensure!(server.process.is_none(), "{} is running", server.name);
+        let process = Process::spawn(server.name, &server.command, &dir)?;
+        let address = server.port.address();
+        // For etcd a listening socket is enough: its clients wait, while a refused one would back off for a second.
+        process.wait_ready(READY, async || Ok(TcpStream::connect(address).await?)).await?;
+        if part == Part::ApiServer {
+            let client = self.client().await?;
+            process
+                .wait_ready(READY, async || {
+                    Ok(client.request_text(http::Request::get("/readyz").body(Vec::new())?).await?)
+                })
+                .await?;
+        }
+        self.server_mut(part)?.process = Some(process);
+        Ok(())
+    }
+
+    /// What a part has logged.
+    pub fn log(&self, part: Part) -> Result<String> {
+        Ok(self.process(part)?.log())
+    }
+
+    fn process(&self, part: Part) -> Result<&Process> {
+        let server = self.server(part)?;
+        server.process.as_ref().with_context(|| format!("{} is stopped", server.name))
+    }
+
+    fn server(&self, part: Part) -> Result<&Server> {
+        match part {
+            Part::Etcd => Ok(&self.etcd),
+            Part::ApiServer => Ok(&self.api_server),
+            Part::ControllerManager => {
+                self.controller_manager.as_ref().context("kube-controller-manager was not started")
+            }
+        }
+    }
+
+    fn server_mut(&mut self, part: Part) -> Result<&mut Server> {
+        match part {
+            Part::Etcd => Ok(&mut self.etcd),
+            Part::ApiServer => Ok(&mut self.api_server),
+            Part::ControllerManager => {
+                self.controller_manager.as_mut().context("kube-controller-manager was not started")
+            }
+        }
+    }
+}
+
+/// Makes an object that needs no more than a name; one that is there already is fine.
+async fn create<K>(api: &Api<K>, name: &str) -> Result<()>
+where
+    K: Resource<DynamicType = ()> + Default + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
+{
+    let mut object = K::default();
+    *object.meta_mut() = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    match api.create(&PostParams::default(), &object).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("create {} {name}", K::kind(&()))),
+    }
+}
