@@ -1,0 +1,219 @@
+//! What a controller starts on: logs, the admin port, a Kubernetes client, leadership, Events, tasks and their end.
+
+mod admin;
+mod args;
+mod cluster;
+mod logs;
+mod ready;
+mod tasks;
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client};
+use prometheus::Registry;
+use prometheus::process_collector::ProcessCollector;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+use uuid::Uuid;
+
+pub use args::{RuntimeArgs, duration};
+pub use logs::LogFormat;
+pub use ready::{NotReady, Readiness};
+pub use tasks::Tasks;
+
+use crate::events::Events;
+use crate::leader::{Election, Role, Term, campaign};
+use crate::metrics::LeaderMetrics;
+use admin::Admin;
+
+/// What a shutdown spends after the work is drained: giving the lease back and the last Events.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// An error that ends the start of a controller; its text is all that the user sees.
+pub type StartError = Box<dyn Error + Send + Sync>;
+
+/// Everything that a controller is given. Cheap to clone.
+#[derive(Clone)]
+pub struct Runtime {
+    /// The controller's name, as in its Lease and its Events.
+    pub name: &'static str,
+    /// Kubernetes. It does not retry by itself: every caller has a deadline and a queue.
+    pub client: Client,
+    /// This cluster's part of every mark.
+    pub cluster_id: Arc<str>,
+    /// Where metrics are registered.
+    pub registry: Registry,
+    /// What the process still waits for.
+    pub ready: Readiness,
+    /// Starts tasks, and tells when to stop.
+    pub tasks: Tasks,
+    /// Whether this process may write.
+    pub role: watch::Receiver<Role>,
+    /// Tells users.
+    pub events: Events,
+    /// Show, do not write.
+    pub dry_run: bool,
+    /// How long one write may take: short against the lease, so that a leader can write for most of it.
+    pub write_deadline: Duration,
+}
+
+/// Runs a controller until SIGTERM, a panic or the end of one of its tasks. `main` returns what this returns.
+pub async fn run<F>(name: &'static str, args: RuntimeArgs, start: F) -> ExitCode
+where
+    F: AsyncFnOnce(Runtime) -> Result<(), StartError>,
+{
+    // Fails only if a provider is installed already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    logs::init(args.log_format, args.log.parse().unwrap_or_default());
+    log_panics();
+    match serve(name, args, start).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            error!(%reason, "{name} ends");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve<F>(name: &'static str, args: RuntimeArgs, start: F) -> Result<(), StartError>
+where
+    F: AsyncFnOnce(Runtime) -> Result<(), StartError>,
+{
+    let registry = Registry::new();
+    registry.register(Box::new(ProcessCollector::for_self()))?;
+    let ready = Readiness::default();
+    let admin = Admin::bind(args.admin_address, registry.clone(), ready.clone())
+        .await
+        .map_err(|error| format!("cannot listen on {} (--admin-address): {error}", args.admin_address))?;
+    info!(version = env!("CARGO_PKG_VERSION"), admin = %admin.address()?, dry_run = args.dry_run, "{name} starts");
+
+    let stop = CancellationToken::new();
+    let (tasks, mut fatal) = Tasks::new(stop.clone());
+    let signalled = stop_on_signal(stop.clone())?;
+    // Not one of `tasks`: it answers until the very end, so that the probes see an orderly shutdown.
+    tokio::spawn(admin.serve());
+
+    let client = cluster::client(&args).await?;
+    let identity = format!(
+        "{}_{}",
+        std::env::var("HOSTNAME").unwrap_or_else(|_| name.to_owned()),
+        &Uuid::new_v4().simple().to_string()[..8]
+    );
+    let (events, post_events) = Events::new(client.clone(), name, &identity, &registry)?;
+    let Some(cluster_id) = stop.run_until_cancelled(cluster::id(&client, &args, &ready)).await else {
+        return Ok(());
+    };
+    let (role_sender, role) = watch::channel(Role::Following);
+    let runtime = Runtime {
+        name,
+        client: client.clone(),
+        cluster_id: cluster_id.into(),
+        registry: registry.clone(),
+        ready: ready.clone(),
+        tasks: tasks.clone(),
+        role: role.clone(),
+        events,
+        dry_run: args.dry_run,
+        write_deadline: Duration::from_secs(5).min(args.lease_duration / 3),
+    };
+
+    let farewell = CancellationToken::new();
+    let posting = tokio::spawn(post_events.run(farewell.clone()));
+    tasks.spawn("readiness log", log_readiness(ready, stop.clone()));
+    tasks.spawn("leader metrics", LeaderMetrics::new(&registry)?.follow(role, stop.clone()));
+    start(runtime).await?;
+
+    let election = if args.dry_run {
+        None
+    } else if args.no_leader_election {
+        role_sender.send_replace(Role::Leading(Term::alone(&identity)));
+        None
+    } else {
+        let namespace = args.lease_namespace.as_deref().unwrap_or(client.default_namespace());
+        let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
+        let election =
+            Election { name: format!("groundcrew-{name}"), identity, duration: args.lease_duration };
+        Some(tokio::spawn(campaign(api, election, role_sender, farewell.clone())))
+    };
+
+    let reason = tokio::select! {
+        reason = fatal.recv() => reason,
+        () = stop.cancelled() => None,
+    };
+    stop.cancel();
+    if reason.is_none() {
+        info!(budget_s = args.shutdown_budget.as_secs(), "stopping: finishing what is under way");
+        tokio::select! {
+            () = tasks.finished() => {}
+            () = tokio::time::sleep(args.shutdown_budget) => info!("shutdown budget spent; leaving the rest"),
+            () = signalled.again() => info!("second signal; leaving the rest"),
+        }
+    }
+    // The lease goes back last: a successor must not start while our own writes are still on their way.
+    farewell.cancel();
+    let _ = tokio::time::timeout(FAREWELL, async {
+        if let Some(election) = election {
+            let _ = election.await;
+        }
+        let _ = posting.await;
+    })
+    .await;
+    reason.map_or(Ok(()), |reason| Err(reason.into()))
+}
+
+/// Cancelled once by the first signal; `again` resolves at the second.
+struct Signals(watch::Receiver<u32>);
+
+impl Signals {
+    async fn again(mut self) {
+        if self.0.wait_for(|count| *count >= 2).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+fn stop_on_signal(stop: CancellationToken) -> std::io::Result<Signals> {
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (count, signals) = watch::channel(0);
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = int.recv() => {}
+            }
+            stop.cancel();
+            count.send_modify(|count| *count += 1);
+        }
+    });
+    Ok(Signals(signals))
+}
+
+/// Says every now and then what is missing, for whoever reads logs rather than probes.
+async fn log_readiness(ready: Readiness, stop: CancellationToken) {
+    let mut every = tokio::time::interval(Duration::from_secs(10));
+    every.tick().await;
+    let mut was_ready = ready.check().is_ok();
+    while stop.run_until_cancelled(every.tick()).await.is_some() {
+        match ready.check() {
+            Ok(()) if was_ready => {}
+            Ok(()) => info!("ready"),
+            Err(missing) => info!("not ready: {missing}"),
+        }
+        was_ready = ready.check().is_ok();
+    }
+}
+
+/// A panic is one log line like any other, with its place, before it ends the process.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let message = panic.payload_as_str().unwrap_or("no message");
+        error!(place, message, "panic");
+    }));
+}

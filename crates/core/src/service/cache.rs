@@ -1,0 +1,345 @@
+//! What the controller knows of the cluster: Services of its class, and the `EndpointSlices` of all.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::discovery::v1 as discovery;
+
+use super::class::Class;
+use super::object::{self, Service, Slice, Strings};
+use crate::key::ServiceKey;
+use crate::provider::{Living, Owner};
+use crate::watch::Sink;
+
+/// Called with each Service that should be looked at again.
+pub(crate) type Wake = dyn Fn(ServiceKey) + Send + Sync;
+
+pub(crate) struct Cache {
+    class: Class,
+    prefixes: &'static [&'static str],
+    state: RwLock<State>,
+    wake: Box<Wake>,
+}
+
+#[derive(Default)]
+struct State {
+    strings: Strings,
+    services: HashMap<ServiceKey, Arc<Service>>,
+    /// Slices of each Service by their own name.
+    slices: HashMap<ServiceKey, BTreeMap<Box<str>, Slice>>,
+    /// Members of each sharing group.
+    groups: HashMap<(Arc<str>, Arc<str>), BTreeSet<ServiceKey>>,
+    /// Owners that vanished without our having released them: somebody removed the finalizer by hand.
+    departed: HashMap<ServiceKey, BTreeSet<Owner>>,
+}
+
+impl Cache {
+    pub(crate) fn new(class: Class, prefixes: &'static [&'static str], wake: Box<Wake>) -> Self {
+        Self { class, prefixes, state: RwLock::default(), wake }
+    }
+
+    pub(crate) fn service(&self, key: &ServiceKey) -> Option<Arc<Service>> {
+        self.read().services.get(key).cloned()
+    }
+
+    /// Runs `f` over the slices of a Service.
+    pub(crate) fn with_slices<T>(&self, key: &ServiceKey, f: impl FnOnce(&mut dyn Iterator<Item = &Slice>) -> T) -> T {
+        let state = self.read();
+        let mut slices = state.slices.get(key).into_iter().flat_map(BTreeMap::values);
+        f(&mut slices)
+    }
+
+    /// All Services that share an address with this one, itself included.
+    pub(crate) fn group(&self, service: &Service) -> Vec<Arc<Service>> {
+        let Some(key) = group_key(service) else { return Vec::new() };
+        let state = self.read();
+        let members = state.groups.get(&key).into_iter().flatten();
+        members.filter_map(|member| state.services.get(member).cloned()).collect()
+    }
+
+    pub(crate) fn keys(&self) -> Vec<ServiceKey> {
+        let state = self.read();
+        state.services.keys().chain(state.departed.keys()).cloned().collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.read().services.len()
+    }
+
+    /// Every address that a Service of ours has published.
+    pub(crate) fn living(&self) -> Vec<Living> {
+        let state = self.read();
+        let with_address = state.services.values().filter(|s| !s.ingress.is_empty() && self.class.serves(s));
+        with_address.map(|s| Living { owner: s.owner.clone(), addresses: s.addresses() }).collect()
+    }
+
+    /// Owners that may still have something outside.
+    pub(crate) fn owners(&self) -> HashSet<Owner> {
+        let state = self.read();
+        state.services.values().map(|s| s.owner.clone()).chain(state.departed.values().flatten().cloned()).collect()
+    }
+
+    pub(crate) fn departed(&self, key: &ServiceKey) -> Vec<Owner> {
+        self.read().departed.get(key).into_iter().flatten().cloned().collect()
+    }
+
+    /// This owner has nothing outside any more.
+    pub(crate) fn released(&self, owner: &Owner) {
+        let mut state = self.write();
+        if let Entry::Occupied(mut owners) = state.departed.entry(owner.key.clone()) {
+            owners.get_mut().remove(owner);
+            if owners.get().is_empty() {
+                owners.remove();
+            }
+        }
+    }
+
+    /// Takes the answer to one of our own writes, so that the next look does not work on what it replaced.
+    pub(crate) fn wrote(&self, answer: &core::Service) -> Option<Arc<Service>> {
+        let mut state = self.write();
+        let service = object::service(answer, self.prefixes, &mut state.strings)?;
+        let key = service.key().clone();
+        if self.class.concerns(&service) {
+            state.put(service);
+        } else {
+            state.remove(&key);
+        }
+        state.services.get(&key).cloned()
+    }
+
+    fn apply_service(&self, from: &core::Service) -> Option<ServiceKey> {
+        let mut state = self.write();
+        let service = object::service(from, self.prefixes, &mut state.strings)?;
+        let key = service.key().clone();
+        let woken = if self.class.concerns(&service) {
+            state.replace_departed(&service);
+            let before = state.groups_of(&key);
+            state.put(service).then(|| before.into_iter().chain(state.groups_of(&key)).flatten().collect::<Vec<_>>())
+        } else {
+            state.depart(&key, |_| true)
+        };
+        drop(state);
+        self.wake_all(&key, woken);
+        Some(key)
+    }
+
+    fn delete_service(&self, from: &core::Service) {
+        let mut state = self.write();
+        let Some(gone) = object::service(from, self.prefixes, &mut state.strings) else { return };
+        let key = gone.key().clone();
+        // An event about an older Service of the same name says nothing about the present one.
+        let woken = state.depart(&key, |present| present.owner.uid == gone.owner.uid);
+        drop(state);
+        self.wake_all(&key, woken);
+    }
+
+    /// `others` is `None` where nothing changed.
+    fn wake_all(&self, key: &ServiceKey, others: Option<Vec<ServiceKey>>) {
+        let Some(others) = others else { return };
+        (self.wake)(key.clone());
+        for other in others.into_iter().filter(|other| other != key) {
+            (self.wake)(other);
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+fn group_key(service: &Service) -> Option<(Arc<str>, Arc<str>)> {
+    Some((service.key().namespace.clone(), service.sharing_key.clone()?))
+}
+
+/// The API server's versions grow; where they cannot be compared, what came last counts.
+fn is_older(a: &str, b: &str) -> bool {
+    matches!((a.parse::<u64>(), b.parse::<u64>()), (Ok(a), Ok(b)) if a < b)
+}
+
+impl State {
+    /// Returns whether anything changed.
+    fn put(&mut self, service: Service) -> bool {
+        let key = service.key().clone();
+        if let Some(present) = self.services.get(&key) {
+            // A watch event from before our own write, or one that we have already.
+            if **present == service || is_older(&service.resource_version, &present.resource_version) {
+                return false;
+            }
+        }
+        self.ungroup(&key);
+        if let Some(group) = group_key(&service) {
+            self.groups.entry(group).or_default().insert(key.clone());
+        }
+        self.services.insert(key, Arc::new(service));
+        true
+    }
+
+    fn remove(&mut self, key: &ServiceKey) -> Option<Arc<Service>> {
+        self.ungroup(key);
+        self.services.remove(key)
+    }
+
+    fn ungroup(&mut self, key: &ServiceKey) {
+        let Some(group) = self.services.get(key).and_then(|s| group_key(s)) else { return };
+        if let Entry::Occupied(mut members) = self.groups.entry(group) {
+            members.get_mut().remove(key);
+            if members.get().is_empty() {
+                members.remove();
+            }
+        }
+    }
+
+    /// The other members of the group that this Service is in.
+    fn groups_of(&self, key: &ServiceKey) -> Option<Vec<ServiceKey>> {
+        let group = group_key(self.services.get(key)?)?;
+        Some(self.groups.get(&group)?.iter().cloned().collect())
+    }
+
+    /// A Service that we knew is gone; what it had outside must go too. Returns whom to wake, if it was known.
+    fn depart(&mut self, key: &ServiceKey, is_it: impl FnOnce(&Service) -> bool) -> Option<Vec<ServiceKey>> {
+        if !self.services.get(key).is_some_and(|present| is_it(present)) {
+            return None;
+        }
+        let others = self.groups_of(key).unwrap_or_default();
+        let gone = self.remove(key)?;
+        self.departed.entry(key.clone()).or_default().insert(gone.owner.clone());
+        Some(others)
+    }
+
+    /// A Service that was deleted and made again between two events.
+    fn replace_departed(&mut self, service: &Service) {
+        let key = service.key();
+        if let Some(present) = self.services.get(key)
+            && present.owner.uid != service.owner.uid
+            && let Some(gone) = self.remove(key)
+        {
+            self.departed.entry(key.clone()).or_default().insert(gone.owner.clone());
+        }
+    }
+}
+
+/// Feeds the Service watch into the cache.
+pub(crate) struct ServiceSink {
+    pub(crate) cache: Arc<Cache>,
+    /// Keys seen since the list began; the others are gone when it ends.
+    listed: HashSet<ServiceKey>,
+}
+
+impl ServiceSink {
+    pub(crate) fn new(cache: Arc<Cache>) -> Self {
+        Self { cache, listed: HashSet::new() }
+    }
+}
+
+impl Sink<core::Service> for ServiceSink {
+    fn apply(&mut self, object: core::Service) {
+        self.cache.apply_service(&object);
+    }
+
+    fn delete(&mut self, object: core::Service) {
+        self.cache.delete_service(&object);
+    }
+
+    fn list_begins(&mut self) {
+        self.listed.clear();
+    }
+
+    fn listed(&mut self, object: core::Service) {
+        if let Some(key) = self.cache.apply_service(&object) {
+            self.listed.insert(key);
+        }
+    }
+
+    fn list_complete(&mut self) {
+        let listed = std::mem::take(&mut self.listed);
+        let mut state = self.cache.write();
+        let gone: Vec<_> = state.services.keys().filter(|key| !listed.contains(*key)).cloned().collect();
+        let woken: Vec<_> = gone.into_iter().map(|key| (state.depart(&key, |_| true), key)).collect();
+        drop(state);
+        for (others, key) in woken {
+            self.cache.wake_all(&key, others);
+        }
+    }
+}
+
+/// Feeds the `EndpointSlice` watch into the cache.
+pub(crate) struct SliceSink {
+    pub(crate) cache: Arc<Cache>,
+    listed: HashSet<(ServiceKey, Box<str>)>,
+}
+
+impl SliceSink {
+    pub(crate) fn new(cache: Arc<Cache>) -> Self {
+        Self { cache, listed: HashSet::new() }
+    }
+
+    fn put(&mut self, from: &discovery::EndpointSlice) -> Option<(ServiceKey, Box<str>)> {
+        let name: Box<str> = from.metadata.name.as_deref()?.into();
+        let mut state = self.cache.write();
+        let slice = object::slice(from, &mut state.strings)?;
+        let key = slice.service.clone();
+        let slices = state.slices.entry(key.clone()).or_default();
+        let changed = slices.insert(name.clone(), slice.clone()).as_ref() != Some(&slice);
+        let wake = changed && state.services.contains_key(&key);
+        drop(state);
+        if wake {
+            (self.cache.wake)(key.clone());
+        }
+        Some((key, name))
+    }
+
+    fn take(&mut self, key: &ServiceKey, name: &str) {
+        let mut state = self.cache.write();
+        let Entry::Occupied(mut slices) = state.slices.entry(key.clone()) else { return };
+        let changed = slices.get_mut().remove(name).is_some();
+        if slices.get().is_empty() {
+            slices.remove();
+        }
+        let wake = changed && state.services.contains_key(key);
+        drop(state);
+        if wake {
+            (self.cache.wake)(key.clone());
+        }
+    }
+}
+
+impl Sink<discovery::EndpointSlice> for SliceSink {
+    fn apply(&mut self, object: discovery::EndpointSlice) {
+        self.put(&object);
+    }
+
+    fn delete(&mut self, object: discovery::EndpointSlice) {
+        let key = object::slice_service(&object, &mut self.cache.write().strings);
+        if let (Some(key), Some(name)) = (key, object.metadata.name) {
+            self.take(&key, &name);
+        }
+    }
+
+    fn list_begins(&mut self) {
+        self.listed.clear();
+    }
+
+    fn listed(&mut self, object: discovery::EndpointSlice) {
+        if let Some(id) = self.put(&object) {
+            self.listed.insert(id);
+        }
+    }
+
+    fn list_complete(&mut self) {
+        let listed = std::mem::take(&mut self.listed);
+        let held: Vec<_> = {
+            let state = self.cache.read();
+            let all = state.slices.iter().flat_map(|(key, slices)| slices.keys().map(move |name| (key, name)));
+            all.map(|(key, name)| (key.clone(), name.clone())).collect()
+        };
+        for (key, name) in held.into_iter().filter(|id| !listed.contains(id)) {
+            self.take(&key, &name);
+        }
+    }
+}

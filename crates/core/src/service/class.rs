@@ -1,0 +1,57 @@
+//! Which Services are ours.
+
+use std::sync::Arc;
+
+use super::object::Service;
+
+/// The class that this controller serves.
+#[derive(Debug, Clone)]
+pub(crate) struct Class {
+    pub(crate) name: Arc<str>,
+    /// Whether Services without a class are taken too.
+    pub(crate) classless: bool,
+}
+
+/// What to do about a Service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// Keep it served.
+    Serve,
+    /// It was served, and is not to be any more: deleted, of another type, or of another class.
+    Leave,
+    /// Never ours.
+    Ignore,
+}
+
+impl Class {
+    /// Whether the Service asks to be served by us.
+    pub(crate) fn serves(&self, service: &Service) -> bool {
+        let class = match &service.class {
+            Some(class) => *class == self.name,
+            // Taken by another controller of ours: the switch was turned on here, not off there.
+            None if service.claimed_by.as_ref().is_some_and(|by| *by != self.name) => false,
+            None => self.classless || self.claimed(service),
+        };
+        service.load_balancer && class && !service.deleting
+    }
+
+    /// Whether we have put our finalizer on it.
+    pub(crate) fn claimed(&self, service: &Service) -> bool {
+        service.finalizer && service.claimed_by.as_ref() == Some(&self.name)
+    }
+
+    pub(crate) fn intent(&self, service: &Service) -> Intent {
+        if self.serves(service) {
+            Intent::Serve
+        } else if self.claimed(service) {
+            Intent::Leave
+        } else {
+            Intent::Ignore
+        }
+    }
+
+    /// Whether it must be kept in memory.
+    pub(crate) fn concerns(&self, service: &Service) -> bool {
+        self.intent(service) != Intent::Ignore
+    }
+}

@@ -1,0 +1,79 @@
+//! What a Service wants from the world outside. Kubernetes objects in, values out.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::object::{EndpointState, Port, Service, Slice};
+use super::sharing::{self, Place};
+use crate::provider::{AddressAsk, Backend, ErrorKind, Frontend, ProviderError, Wanted};
+
+/// `addresses` are those on which it answers; `group` are the Services that share its address, itself included.
+pub(crate) fn desired(
+    service: &Service,
+    slices: &mut dyn Iterator<Item = &Slice>,
+    group: &[impl AsRef<Service>],
+    addresses: Vec<IpAddr>,
+) -> Result<Wanted, ProviderError> {
+    if let Some(problem) = &service.problem {
+        return Err(ProviderError::new(ErrorKind::Invalid, &**problem));
+    }
+    if let Some(odd) = service.requested.iter().find(|address| !service.families.contains(**address)) {
+        let message = format!("{odd} is asked for, but spec.ipFamilies does not have its family");
+        return Err(ProviderError::new(ErrorKind::Invalid, message));
+    }
+    let share_with = match sharing::place(service, group) {
+        Place::First => None,
+        Place::With(owner) => Some(owner),
+        Place::Refused { port, holder } => {
+            let message = format!("port {}/{} of the shared address is taken by {holder}", port.port, port.protocol);
+            return Err(ProviderError::new(ErrorKind::Invalid, message).with_reason("PortConflict"));
+        }
+    };
+    let slices: Vec<_> = slices.collect();
+    Ok(Wanted {
+        ask: AddressAsk {
+            owner: service.owner.clone(),
+            families: service.families,
+            requested: service.requested.to_vec(),
+            share_with,
+            current: service.addresses(),
+            annotations: service.annotations.clone(),
+        },
+        addresses,
+        frontends: service.ports.iter().map(|port| frontend(port, &slices)).collect(),
+        traffic_policy: service.traffic_policy,
+        affinity: service.affinity,
+        source_ranges: service.source_ranges.to_vec(),
+    })
+}
+
+fn frontend(port: &Port, slices: &[&Slice]) -> Frontend {
+    let mut backends = backends(port, slices, EndpointState::Ready);
+    if backends.is_empty() {
+        // As kube-proxy does it: while nothing is ready, those that still answer on their way out are better than none.
+        backends = self::backends(port, slices, EndpointState::Draining);
+    }
+    Frontend {
+        protocol: port.protocol,
+        port: port.port,
+        node_port: port.node_port,
+        backends: backends.into_iter().collect(),
+    }
+}
+
+fn backends(port: &Port, slices: &[&Slice], state: EndpointState) -> BTreeSet<Backend> {
+    let mut found = BTreeSet::new();
+    for slice in slices {
+        // A slice's ports carry the Service port's name and the number that its target resolved to.
+        let numbers = slice.ports.iter().filter(|(name, protocol, _)| *name == port.name && *protocol == port.protocol);
+        for (_, _, number) in numbers {
+            let endpoints = slice.endpoints.iter().filter(|endpoint| endpoint.state == state);
+            found.extend(endpoints.map(|endpoint| Backend {
+                address: endpoint.address,
+                port: *number,
+                node: endpoint.node.clone(),
+            }));
+        }
+    }
+    found
+}

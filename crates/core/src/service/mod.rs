@@ -1,0 +1,198 @@
+//! The one Service controller. A provider plugs in as [`LoadBalancers`].
+//!
+//! ```text
+//! Service, EndpointSlice --watch--> cache --key--> queue --> desired --> verify --> hold, ensure --> status
+//!                                                    ^                                  |
+//!                                                    +---- keys <---- changes() <-------+
+//! ```
+
+mod cache;
+mod class;
+mod desired;
+mod metrics;
+pub mod names;
+mod object;
+mod orphans;
+mod reconcile;
+mod scan;
+mod sharing;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use futures::StreamExt;
+use kube::Api;
+use tokio::sync::watch;
+use tracing::warn;
+
+use crate::key::ServiceKey;
+use crate::leader::Term;
+use crate::provider::{LoadBalancers, Look};
+use crate::queue::Queue;
+use crate::runtime::{Runtime, StartError, duration};
+use crate::watch::follow;
+use cache::{Cache, ServiceSink, SliceSink};
+use class::Class;
+use metrics::ServiceMetrics;
+use orphans::Caution;
+use reconcile::Reconciler;
+use scan::Scan;
+
+const SERVICES: &str = "the cache of Services";
+const SLICES: &str = "the cache of EndpointSlices";
+const PROVIDER: &str = "the provider";
+
+/// Flags of every controller that serves Services.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Service options")]
+pub struct ServiceArgs {
+    /// Serve Services without a loadBalancerClass too. Only one controller of a cluster may
+    #[arg(long, env = "GROUNDCREW_TAKE_CLASSLESS")]
+    pub take_classless: bool,
+
+    /// How often everything is compared, whatever the events say
+    #[arg(long, env = "GROUNDCREW_SCAN_INTERVAL", value_name = "TIME", default_value = "10m", value_parser = duration)]
+    pub scan_interval: Duration,
+
+    /// How long a thing outside must have had no Service before it is removed
+    #[arg(long, env = "GROUNDCREW_ORPHAN_AGE", value_name = "TIME", default_value = "10m", value_parser = duration)]
+    pub orphan_age: Duration,
+
+    /// How many such things may be removed in one scan; beyond it none is, and a metric tells
+    #[arg(long, env = "GROUNDCREW_ORPHAN_LIMIT", value_name = "COUNT", default_value = "10")]
+    pub orphan_limit: usize,
+}
+
+/// Starts the controller for one class on this runtime.
+pub fn start<P>(runtime: &Runtime, class: &str, args: &ServiceArgs, provider: &Arc<P>) -> Result<(), StartError>
+where
+    P: LoadBalancers,
+{
+    let metrics = ServiceMetrics::new(&runtime.registry)?;
+    let queue = Arc::new(Queue::<ServiceKey>::default());
+    let class = Class { name: class.into(), classless: args.take_classless };
+    let wake = {
+        let queue = queue.clone();
+        Box::new(move |key| queue.add(key))
+    };
+    let cache = Arc::new(Cache::new(class.clone(), provider.annotation_prefixes(), wake));
+    let (begun, term) = watch::channel(None);
+    let reconciler = Arc::new(Reconciler {
+        provider: provider.clone(),
+        cache: cache.clone(),
+        class,
+        client: runtime.client.clone(),
+        events: runtime.events.clone(),
+        metrics: metrics.clone(),
+        term,
+        write_deadline: runtime.write_deadline,
+        dry_run: runtime.dry_run,
+    });
+    let caution = Caution { age: args.orphan_age, limit: args.orphan_limit };
+
+    for what in [SERVICES, SLICES, PROVIDER] {
+        runtime.ready.wait_for(what, "");
+    }
+    let (client, ready, stop) = (&runtime.client, &runtime.ready, runtime.tasks.stop());
+    let services = follow(
+        Api::all(client.clone()),
+        SERVICES,
+        ServiceSink::new(cache.clone()),
+        ready.clone(),
+        stop.clone(),
+    );
+    runtime.tasks.spawn("Service watch", services);
+    let slices =
+        follow(Api::all(client.clone()), SLICES, SliceSink::new(cache.clone()), ready.clone(), stop.clone());
+    runtime.tasks.spawn("EndpointSlice watch", slices);
+    runtime.tasks.spawn("provider changes", listen(runtime.clone(), provider.clone(), cache.clone(), queue.clone()));
+    runtime.tasks.spawn("terms", lead(runtime.clone(), provider.clone(), cache, queue.clone(), begun));
+
+    let concurrency = provider.concurrency().max(1);
+    let (runtime_, queue_, reconciler_) = (runtime.clone(), queue.clone(), reconciler.clone());
+    runtime.tasks.spawn("Service queue", async move {
+        let stop = runtime_.tasks.stop();
+        if stop.run_until_cancelled(runtime_.ready.until_done(&[SERVICES, SLICES, PROVIDER])).await.is_none() {
+            return;
+        }
+        let look = |key| {
+            reconciler_.metrics.queued.set(queue_.depth().try_into().unwrap_or(i64::MAX));
+            reconciler_.metrics.services.set(reconciler_.cache.len().try_into().unwrap_or(i64::MAX));
+            reconciler_.look(key)
+        };
+        queue_.run(concurrency, stop, look).await;
+    });
+
+    let (interval, stop) = (args.scan_interval, stop.clone());
+    runtime.tasks.spawn("full scan", async move {
+        Scan { reconciler: &reconciler, queue: &queue, interval, caution }.run(&stop).await;
+    });
+    Ok(())
+}
+
+/// Turns what the provider sees into keys.
+async fn listen<P: LoadBalancers>(runtime: Runtime, provider: Arc<P>, cache: Arc<Cache>, queue: Arc<Queue<ServiceKey>>) {
+    let stop = runtime.tasks.stop();
+    let mut changes = provider.changes();
+    let Some(()) = stop.run_until_cancelled(provider.synced()).await else { return };
+    runtime.ready.done(PROVIDER);
+    loop {
+        match stop.run_until_cancelled(changes.next()).await {
+            None => return,
+            Some(Some(Look::At(key))) => queue.add(key),
+            Some(Some(Look::Everywhere)) => queue.add_all(cache.keys()),
+            // A provider that is never told anything relies on the full scan.
+            Some(None) => return stop.cancelled().await,
+        }
+    }
+}
+
+/// Begins each term that this process wins: living addresses first, then everything is looked at once.
+async fn lead<P: LoadBalancers>(
+    runtime: Runtime,
+    provider: Arc<P>,
+    cache: Arc<Cache>,
+    queue: Arc<Queue<ServiceKey>>,
+    begun: watch::Sender<Option<Term>>,
+) {
+    let stop = runtime.tasks.stop();
+    let mut role = runtime.role.clone();
+    let leading = async {
+        runtime.ready.until_done(&[SERVICES, SLICES, PROVIDER]).await;
+        loop {
+            let term = role.borrow_and_update().term().cloned();
+            if let Some(term) = term
+                && begin(&*provider, &cache, &term).await {
+                    begun.send_replace(Some(term.clone()));
+                    queue.add_all(cache.keys());
+                    term.over().await;
+                    begun.send_replace(None);
+                }
+            if role.changed().await.is_err() {
+                // The campaign has ended, so nothing will change any more.
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    let _: Option<()> = stop.run_until_cancelled(leading).await;
+}
+
+/// Whether the term began before it was over.
+async fn begin<P: LoadBalancers>(provider: &P, cache: &Cache, term: &Term) -> bool {
+    let trying = async {
+        let mut pause = Duration::from_millis(50);
+        while let Err(error) = provider.begin(term, &cache.living()).await {
+            warn!(%error, "cannot begin to lead; trying again");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(2));
+        }
+    };
+    tokio::select! {
+        () = trying => true,
+        () = term.over() => false,
+    }
+}

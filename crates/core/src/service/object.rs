@@ -1,0 +1,306 @@
+//! Services and `EndpointSlices` as few bytes as they can be kept in.
+//!
+//! Each watch event becomes one of these at once. A cluster has ten thousand of them; what is not read is not kept.
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::discovery::v1 as discovery;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as KubeCondition;
+use uuid::Uuid;
+
+use super::names;
+use crate::key::ServiceKey;
+use crate::provider::{Families, Ingress, IpMode, Owner, Protocol, SessionAffinity, TrafficPolicy};
+
+/// What is kept of a Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Service {
+    pub(crate) owner: Owner,
+    pub(crate) resource_version: Box<str>,
+    /// Seconds since the epoch; older Services win what two of them want.
+    pub(crate) created: i64,
+    pub(crate) deleting: bool,
+    pub(crate) finalizer: bool,
+    /// The class that took this Service, from our annotation. It outlives `spec.loadBalancerClass`, which a type change
+    /// clears, and is what tells our finalizer from another controller's of the same name.
+    pub(crate) claimed_by: Option<Arc<str>>,
+    pub(crate) load_balancer: bool,
+    pub(crate) class: Option<Arc<str>>,
+    pub(crate) paused: bool,
+    pub(crate) ports: Box<[Port]>,
+    pub(crate) families: Families,
+    pub(crate) requested: Box<[IpAddr]>,
+    pub(crate) sharing_key: Option<Arc<str>>,
+    pub(crate) traffic_policy: TrafficPolicy,
+    pub(crate) affinity: Option<SessionAffinity>,
+    pub(crate) source_ranges: Box<[IpNet]>,
+    pub(crate) annotations: Arc<BTreeMap<Box<str>, Box<str>>>,
+    pub(crate) ingress: Box<[Ingress]>,
+    pub(crate) conditions: Box<[Condition]>,
+    /// The first thing in it that cannot be read, in words for its user.
+    pub(crate) problem: Option<Box<str>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Port {
+    pub(crate) name: Arc<str>,
+    pub(crate) protocol: Protocol,
+    pub(crate) port: u16,
+    pub(crate) node_port: Option<u16>,
+}
+
+/// One of our own conditions as it was last seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Condition {
+    pub(crate) kind: Arc<str>,
+    pub(crate) status: Arc<str>,
+    pub(crate) reason: Arc<str>,
+    pub(crate) message: Arc<str>,
+}
+
+/// What is kept of an `EndpointSlice`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Slice {
+    pub(crate) service: ServiceKey,
+    /// Name, protocol and number of each port.
+    pub(crate) ports: Box<[(Arc<str>, Protocol, u16)]>,
+    pub(crate) endpoints: Box<[Endpoint]>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    pub(crate) address: IpAddr,
+    pub(crate) node: Option<Arc<str>>,
+    pub(crate) state: EndpointState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EndpointState {
+    Ready,
+    /// On its way out but still answering: used only while nothing is ready.
+    Draining,
+    /// Neither.
+    Out,
+}
+
+impl Service {
+    pub(crate) fn key(&self) -> &ServiceKey {
+        &self.owner.key
+    }
+
+    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
+        self.ingress.iter().map(|i| i.address).collect()
+    }
+}
+
+/// Strings that occur again and again, kept once.
+#[derive(Debug, Default)]
+pub(crate) struct Strings {
+    known: HashSet<Arc<str>>,
+    purge_at: usize,
+}
+
+impl Strings {
+    pub(crate) fn share(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.known.get(text) {
+            return Arc::clone(known);
+        }
+        if self.known.len() >= self.purge_at {
+            self.known.retain(|s| Arc::strong_count(s) > 1);
+            self.purge_at = (2 * self.known.len()).max(1_024);
+        }
+        let new: Arc<str> = text.into();
+        self.known.insert(Arc::clone(&new));
+        new
+    }
+}
+
+/// Reads a Service. `None` if it lacks what the API server always sets.
+pub(crate) fn service(from: &core::Service, prefixes: &[&str], strings: &mut Strings) -> Option<Service> {
+    let meta = &from.metadata;
+    let spec = from.spec.as_ref()?;
+    let key = ServiceKey::new(strings.share(meta.namespace.as_deref()?), strings.share(meta.name.as_deref()?));
+    let annotation = |name: &str| meta.annotations.as_ref().and_then(|a| a.get(name)).map(String::as_str);
+    let mut problem = None;
+
+    let requested = requested(spec, annotation(names::LOAD_BALANCER_IPS), &mut problem);
+    let source_ranges = source_ranges(spec, &mut problem);
+    let affinity = (spec.session_affinity.as_deref() == Some("ClientIP")).then(|| SessionAffinity {
+        seconds: spec
+            .session_affinity_config
+            .as_ref()
+            .and_then(|c| c.client_ip.as_ref()?.timeout_seconds)
+            .and_then(|s| u32::try_from(s).ok())
+            .unwrap_or(10_800),
+    });
+    let kept = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    let annotations = meta.annotations.iter().flatten().filter(|(name, _)| kept(name));
+    let annotations = annotations.map(|(name, value)| (name.as_str().into(), value.as_str().into())).collect();
+
+    Some(Service {
+        owner: Owner { key, uid: Uuid::parse_str(meta.uid.as_deref()?).ok()? },
+        resource_version: meta.resource_version.as_deref()?.into(),
+        created: meta.creation_timestamp.as_ref().map_or(0, |t| t.0.as_second()),
+        deleting: meta.deletion_timestamp.is_some(),
+        finalizer: meta.finalizers.iter().flatten().any(|f| f == names::FINALIZER),
+        claimed_by: annotation(names::CLAIMED_BY).map(|class| strings.share(class)),
+        load_balancer: spec.type_.as_deref() == Some("LoadBalancer"),
+        class: spec.load_balancer_class.as_deref().map(|class| strings.share(class)),
+        paused: annotation(names::PAUSED) == Some("true"),
+        ports: ports(spec, strings),
+        families: families(spec),
+        requested,
+        sharing_key: annotation(names::SHARING_KEY).map(|key| strings.share(key)),
+        traffic_policy: match spec.external_traffic_policy.as_deref() {
+            Some("Local") => TrafficPolicy::Local,
+            _ => TrafficPolicy::Cluster,
+        },
+        affinity,
+        source_ranges,
+        annotations: Arc::new(annotations),
+        ingress: ingress(from.status.as_ref()),
+        conditions: conditions(from.status.as_ref(), strings),
+        problem: problem.map(Into::into),
+    })
+}
+
+fn ports(spec: &core::ServiceSpec, strings: &mut Strings) -> Box<[Port]> {
+    let mut ports: Vec<_> = spec
+        .ports
+        .iter()
+        .flatten()
+        .filter_map(|p| {
+            Some(Port {
+                name: strings.share(p.name.as_deref().unwrap_or_default()),
+                protocol: protocol(p.protocol.as_deref())?,
+                port: u16::try_from(p.port).ok()?,
+                node_port: p.node_port.and_then(|n| u16::try_from(n).ok()),
+            })
+        })
+        .collect();
+    ports.sort_by_key(|a| (a.protocol, a.port));
+    ports.into()
+}
+
+fn protocol(name: Option<&str>) -> Option<Protocol> {
+    match name {
+        None | Some("TCP") => Some(Protocol::Tcp),
+        Some("UDP") => Some(Protocol::Udp),
+        Some("SCTP") => Some(Protocol::Sctp),
+        Some(_) => None,
+    }
+}
+
+fn families(spec: &core::ServiceSpec) -> Families {
+    let names: Vec<_> = spec.ip_families.iter().flatten().map(String::as_str).collect();
+    match names[..] {
+        ["IPv6"] => Families::V6,
+        ["IPv4", "IPv6"] => Families::V4V6,
+        ["IPv6", "IPv4"] => Families::V6V4,
+        _ => Families::V4,
+    }
+}
+
+/// The annotation names one address a family; the older field names one address.
+fn requested(spec: &core::ServiceSpec, annotation: Option<&str>, problem: &mut Option<String>) -> Box<[IpAddr]> {
+    let field = spec.load_balancer_ip.as_deref().filter(|ip| !ip.is_empty());
+    let (text, place) = match (annotation, field) {
+        (Some(text), _) => (text, names::LOAD_BALANCER_IPS),
+        (None, Some(text)) => (text, "spec.loadBalancerIP"),
+        (None, None) => return Box::default(),
+    };
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        if let Ok(address) = part.parse() { addresses.push(address) } else {
+            problem.get_or_insert(format!("{place}: {part:?} is not an IP address"));
+            return Box::default();
+        }
+    }
+    let of_one_family = addresses.iter().filter(|a| a.is_ipv4()).count() > 1
+        || addresses.iter().filter(|a| a.is_ipv6()).count() > 1;
+    if of_one_family {
+        problem.get_or_insert(format!("{place}: at most one address of each family can be asked for"));
+        return Box::default();
+    }
+    addresses.into()
+}
+
+fn source_ranges(spec: &core::ServiceSpec, problem: &mut Option<String>) -> Box<[IpNet]> {
+    let mut ranges = Vec::new();
+    for text in spec.load_balancer_source_ranges.iter().flatten() {
+        match text.trim().parse::<IpNet>() {
+            Ok(range) => ranges.push(range.trunc()),
+            // Serving everybody because a range cannot be read would open what its user meant to close.
+            Err(_) => {
+                problem.get_or_insert(format!("spec.loadBalancerSourceRanges: {text:?} is not a CIDR"));
+            }
+        }
+    }
+    ranges.sort_unstable();
+    ranges.dedup();
+    ranges.into()
+}
+
+fn ingress(status: Option<&core::ServiceStatus>) -> Box<[Ingress]> {
+    let ingress = status.and_then(|s| s.load_balancer.as_ref()?.ingress.as_ref());
+    ingress
+        .into_iter()
+        .flatten()
+        .filter_map(|i| {
+            let mode = if i.ip_mode.as_deref() == Some("Proxy") { IpMode::Proxy } else { IpMode::Vip };
+            Some(Ingress { address: i.ip.as_deref()?.parse().ok()?, mode })
+        })
+        .collect()
+}
+
+fn conditions(status: Option<&core::ServiceStatus>, strings: &mut Strings) -> Box<[Condition]> {
+    let all = status.and_then(|s| s.conditions.as_ref()).into_iter().flatten();
+    let ours = all.filter(|c: &&KubeCondition| c.type_.starts_with(names::CONDITION_PREFIX));
+    ours.map(|c| Condition {
+        kind: strings.share(&c.type_),
+        status: strings.share(&c.status),
+        reason: strings.share(&c.reason),
+        message: strings.share(&c.message),
+    })
+    .collect()
+}
+
+/// Reads a slice. `None` if it belongs to no Service or has no IP addresses.
+pub(crate) fn slice(from: &discovery::EndpointSlice, strings: &mut Strings) -> Option<Slice> {
+    let service = slice_service(from, strings)?;
+    let ports = from.ports.iter().flatten().filter_map(|p| {
+        let number = u16::try_from(p.port?).ok()?;
+        Some((strings.share(p.name.as_deref().unwrap_or_default()), protocol(p.protocol.as_deref())?, number))
+    });
+    let ports = ports.collect();
+    let endpoints = from.endpoints.iter().filter_map(|e| {
+        // Every address of an endpoint is the same endpoint; consumers use the first.
+        let address = e.addresses.first()?.parse().ok()?;
+        let node = e.node_name.as_deref().map(|node| strings.share(node));
+        Some(Endpoint { address, node, state: state(e.conditions.as_ref()) })
+    });
+    let endpoints = endpoints.collect();
+    Some(Slice { service, ports, endpoints })
+}
+
+/// The Service that a slice says it belongs to.
+pub(crate) fn slice_service(from: &discovery::EndpointSlice, strings: &mut Strings) -> Option<ServiceKey> {
+    let service = from.metadata.labels.as_ref()?.get("kubernetes.io/service-name")?;
+    Some(ServiceKey::new(strings.share(from.metadata.namespace.as_deref()?), strings.share(service)))
+}
+
+fn state(conditions: Option<&discovery::EndpointConditions>) -> EndpointState {
+    let Some(conditions) = conditions else { return EndpointState::Ready };
+    let terminating = conditions.terminating == Some(true);
+    match (conditions.ready, conditions.serving) {
+        (Some(true), _) => EndpointState::Ready,
+        // "Unknown" counts as ready, as the API's documentation asks, except on the way out.
+        (None, _) if !terminating => EndpointState::Ready,
+        (_, Some(true)) if terminating => EndpointState::Draining,
+        _ => EndpointState::Out,
+    }
+}

@@ -1,0 +1,128 @@
+//! Things outside that carry our mark and belong to no Service. Pure.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use crate::leader::Moment;
+use crate::provider::{Listing, Owned, Owner};
+
+/// How careful to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Caution {
+    /// How long an orphan must have been seen as one before it goes.
+    pub(crate) age: Duration,
+    /// How many may go in one round.
+    pub(crate) limit: usize,
+}
+
+/// One round's answer.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Old enough, and few enough.
+    pub(crate) release: Vec<Owner>,
+    /// How many the brake held back; a wrong view of the cluster looks exactly like many orphans.
+    pub(crate) braked: usize,
+    /// All orphans of this round.
+    pub(crate) found: usize,
+}
+
+/// Orphans by the time at which each was first seen as one.
+#[derive(Debug, Default)]
+pub(crate) struct Orphans {
+    since: BTreeMap<Owner, Moment>,
+}
+
+impl Orphans {
+    /// `living` are the owners that may have something outside; both views must be complete for anything to go.
+    pub(crate) fn plan(
+        &mut self,
+        owned: &Listing<Owned>,
+        living: &HashSet<Owner>,
+        now: Moment,
+        caution: Caution,
+    ) -> Plan {
+        let orphaned: HashSet<&Owner> = owned.items.iter().map(|o| &o.owner).filter(|o| !living.contains(*o)).collect();
+        // One that is gone, or has its Service back, starts anew when it is seen again.
+        if owned.complete {
+            self.since.retain(|owner, _| orphaned.contains(owner));
+        }
+        for owner in &orphaned {
+            self.since.entry((*owner).clone()).or_insert(now);
+        }
+        let mut plan = Plan { found: orphaned.len(), ..Plan::default() };
+        if !owned.complete {
+            return plan;
+        }
+        let due = self.since.iter().filter(|(_, since)| **since + caution.age <= now);
+        let due: Vec<_> = due.map(|(owner, _)| owner.clone()).collect();
+        if due.len() > caution.limit {
+            plan.braked = due.len();
+        } else {
+            plan.release = due;
+        }
+        plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::key::ServiceKey;
+
+    const AGE: Duration = Duration::from_secs(600);
+    const CAUTION: Caution = Caution { age: AGE, limit: 3 };
+
+    fn owner(n: u8) -> Owner {
+        Owner { key: ServiceKey::new("ns", format!("s{n}")), uid: Uuid::from_u128(n.into()) }
+    }
+
+    fn listing(ids: impl IntoIterator<Item = u8>, complete: bool) -> Listing<Owned> {
+        Listing { items: ids.into_iter().map(|n| Owned { owner: owner(n), what: "row".into() }).collect(), complete }
+    }
+
+    #[test]
+    fn an_orphan_goes_only_after_its_age() {
+        let (mut orphans, now) = (Orphans::default(), Moment::now());
+        let living = HashSet::new();
+        assert_eq!(orphans.plan(&listing([1], true), &living, now, CAUTION).release, []);
+        assert_eq!(orphans.plan(&listing([1], true), &living, now + AGE / 2, CAUTION).release, []);
+        assert_eq!(orphans.plan(&listing([1], true), &living, now + AGE, CAUTION).release, [owner(1)]);
+    }
+
+    #[test]
+    fn one_that_had_its_service_back_starts_anew() {
+        let (mut orphans, now) = (Orphans::default(), Moment::now());
+        orphans.plan(&listing([1], true), &HashSet::new(), now, CAUTION);
+        orphans.plan(&listing([1], true), &HashSet::from([owner(1)]), now + AGE / 2, CAUTION);
+        assert_eq!(orphans.plan(&listing([1], true), &HashSet::new(), now + AGE, CAUTION).release, []);
+    }
+
+    #[test]
+    fn the_brake_holds_all_of_too_many() {
+        let (mut orphans, now) = (Orphans::default(), Moment::now());
+        orphans.plan(&listing(0..10, true), &HashSet::new(), now, CAUTION);
+        let plan = orphans.plan(&listing(0..10, true), &HashSet::new(), now + AGE, CAUTION);
+        assert_eq!(plan, Plan { release: vec![], braked: 10, found: 10 });
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_living_goes_and_nothing_on_half_a_view(
+            owned in prop::collection::vec(0u8..12, 0..12),
+            living in prop::collection::hash_set(0u8..12, 0..12),
+            complete: bool,
+        ) {
+            let (mut orphans, now) = (Orphans::default(), Moment::now());
+            let living: HashSet<_> = living.into_iter().map(owner).collect();
+            let listing = listing(owned, complete);
+            orphans.plan(&listing, &living, now, CAUTION);
+            let plan = orphans.plan(&listing, &living, now + AGE, CAUTION);
+            prop_assert!(complete || plan.release.is_empty());
+            prop_assert!(plan.release.iter().all(|o| !living.contains(o)));
+            prop_assert!(plan.release.len() <= CAUTION.limit);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The slow full scan beside the events: counts what they missed, and removes what belongs to nobody.
+
+use std::time::Duration;
+
+use rand::Rng;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::class::Intent;
+use super::orphans::{Caution, Orphans};
+use super::reconcile::Reconciler;
+use crate::key::ServiceKey;
+use crate::leader::{Moment, Term};
+use crate::provider::{LoadBalancers, Verdict};
+use crate::queue::Queue;
+
+/// Listing everything outside may take a while, but not for ever.
+const LISTING_DEADLINE: Duration = Duration::from_mins(1);
+
+pub(super) struct Scan<'a, P> {
+    pub(super) reconciler: &'a Reconciler<P>,
+    pub(super) queue: &'a Queue<ServiceKey>,
+    pub(super) interval: Duration,
+    pub(super) caution: Caution,
+}
+
+impl<P: LoadBalancers> Scan<'_, P> {
+    pub(super) async fn run(&self, stop: &CancellationToken) {
+        let mut orphans = Orphans::default();
+        loop {
+            // Never the same interval twice, so that several controllers do not scan together.
+            let pause = self.interval.mul_f64(rand::rng().random_range(0.8..1.2));
+            if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                return;
+            }
+            let term = self.reconciler.term.borrow().clone();
+            if let Some(term) = term {
+                self.compare();
+                self.collect(&mut orphans, &term).await;
+                self.reconciler.metrics.scans.inc();
+            }
+        }
+    }
+
+    /// Looks at every Service, and counts those that differ though nobody had said so.
+    fn compare(&self) {
+        let reconciler = self.reconciler;
+        for key in reconciler.cache.keys() {
+            let Some(service) = reconciler.cache.service(&key).filter(|s| !s.paused) else { continue };
+            let differs = reconciler.class.intent(&service) == Intent::Serve
+                && reconciler
+                    .wanted(&service)
+                    .is_ok_and(|wanted| matches!(reconciler.verify(&wanted), Verdict::Differs(_)));
+            if differs && !self.queue.is_pending(&key) {
+                warn!(service = %key, "the full scan found a difference that no event had told");
+                reconciler.metrics.missed.inc();
+            }
+        }
+        self.queue.add_all(reconciler.cache.keys());
+    }
+
+    async fn collect(&self, orphans: &mut Orphans, term: &Term) {
+        let reconciler = self.reconciler;
+        let owned = match tokio::time::timeout(LISTING_DEADLINE, reconciler.provider.owned()).await {
+            Ok(Ok(owned)) => owned,
+            Ok(Err(error)) => return warn!(%error, "cannot list what is outside; removing no orphans"),
+            Err(_) => return warn!("no answer to the listing of what is outside; removing no orphans"),
+        };
+        let plan = orphans.plan(&owned, &reconciler.cache.owners(), Moment::now(), self.caution);
+        reconciler.metrics.orphans.set(count(plan.found));
+        reconciler.metrics.orphans_braked.set(count(plan.braked));
+        if plan.braked > 0 {
+            let limit = self.caution.limit;
+            warn!(orphans = plan.braked, limit, "too many orphans at once: removing none (--orphan-limit)");
+        }
+        for owner in plan.release {
+            match reconciler.provider.release(&owner, term).await {
+                Ok(()) => {
+                    info!(%owner, uid = %owner.uid, "removed an orphan");
+                    reconciler.metrics.orphans_released.inc();
+                }
+                Err(error) => warn!(%owner, %error, "orphan not removed"),
+            }
+        }
+    }
+}
+
+fn count(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}

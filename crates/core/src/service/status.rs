@@ -1,0 +1,116 @@
+//! What the Service's user is told: status and conditions, as the one patch that changes them, or none.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::names::{READY, REALISED};
+use super::object::{Condition, Service};
+use crate::provider::{Ingress, IpMode, ProviderError, Reachable, Realised};
+
+/// A condition as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) kind: &'static str,
+    pub(crate) status: &'static str,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+/// What should be published. `None` leaves the addresses as they are: a living address survives an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Status {
+    pub(crate) ingress: Option<Vec<Ingress>>,
+    pub(crate) told: Vec<Told>,
+}
+
+impl Status {
+    pub(crate) fn served(reachable: &Reachable, has_backends: bool) -> Self {
+        let ready = if has_backends {
+            Told { kind: READY, status: "True", reason: "Served", message: String::new() }
+        } else {
+            let message = "no endpoint is ready; connections are refused".to_owned();
+            Told { kind: READY, status: "False", reason: "NoEndpoints", message }
+        };
+        let realised = match &reachable.realised {
+            Realised::Yes => Told { kind: REALISED, status: "True", reason: "Confirmed", message: String::new() },
+            Realised::Unknown(why) => {
+                Told { kind: REALISED, status: "Unknown", reason: "NotConfirmed", message: why.clone() }
+            }
+        };
+        Self { ingress: Some(reachable.ingress.clone()), told: vec![ready, realised] }
+    }
+
+    pub(crate) fn failed(error: &ProviderError) -> Self {
+        let ready =
+            Told { kind: READY, status: "False", reason: error.response().reason, message: error.to_string() };
+        Self { ingress: None, told: vec![ready] }
+    }
+
+    /// The patch that makes `service` say this; `None` if it does already.
+    ///
+    /// A strategic merge patch: conditions merge by their type, so that those of other controllers stay.
+    pub(crate) fn patch(&self, service: &Service, now: Timestamp) -> Option<Value> {
+        let mut status = serde_json::Map::new();
+        if let Some(ingress) = &self.ingress
+            && **ingress != *service.ingress
+        {
+            status.insert("loadBalancer".into(), json!({ "ingress": ingress.iter().map(published).collect::<Vec<_>>() }));
+        }
+        let changed: Vec<_> = self.told.iter().filter_map(|told| told.change(&service.conditions, now)).collect();
+        if !changed.is_empty() {
+            status.insert("conditions".into(), changed.into());
+        }
+        (!status.is_empty()).then(|| json!({
+            "metadata": { "resourceVersion": service.resource_version },
+            "status": status,
+        }))
+    }
+}
+
+/// The patch that takes everything of ours out of the status; `None` if nothing is there.
+pub(crate) fn withdrawal(service: &Service) -> Option<Value> {
+    let conditions: Vec<_> =
+        service.conditions.iter().map(|c| json!({ "$patch": "delete", "type": &*c.kind })).collect();
+    if conditions.is_empty() && service.ingress.is_empty() {
+        return None;
+    }
+    Some(json!({
+        "metadata": { "resourceVersion": service.resource_version },
+        "status": { "loadBalancer": { "ingress": null }, "conditions": conditions },
+    }))
+}
+
+fn published(ingress: &Ingress) -> Value {
+    let mode = match ingress.mode {
+        IpMode::Vip => "VIP",
+        IpMode::Proxy => "Proxy",
+    };
+    json!({ "ip": ingress.address, "ipMode": mode })
+}
+
+impl Told {
+    fn change(&self, present: &[Condition], now: Timestamp) -> Option<Value> {
+        let before = present.iter().find(|c| &*c.kind == self.kind);
+        if self.kind == REALISED && self.status == "True" && before.is_none() {
+            // Confirmed at once, as it nearly always is: not worth a condition on every Service.
+            return None;
+        }
+        let same_status = before.is_some_and(|c| &*c.status == self.status);
+        if same_status && before.is_some_and(|c| &*c.reason == self.reason && *c.message == self.message) {
+            return None;
+        }
+        let mut change = json!({
+            "type": self.kind, "status": self.status, "reason": self.reason, "message": self.message,
+        });
+        // Left out, it keeps its value: the time is that of the last change of `status`, not of the message.
+        if !same_status && let Some(change) = change.as_object_mut() {
+            change.insert("lastTransitionTime".into(), format!("{now:.0}").into());
+        }
+        Some(change)
+    }
+}
+
+/// Whether our own condition already says that the Service is served.
+pub(crate) fn says_served(service: &Service) -> bool {
+    service.conditions.iter().any(|c: &Condition| &*c.kind == READY && &*c.status == "True")
+}
