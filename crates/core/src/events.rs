@@ -206,7 +206,7 @@ impl Pace {
 }
 
 /// A reference to an object of a kind known at compile time.
-#[must_use] 
+#[must_use]
 pub fn reference<K>(namespace: Option<Arc<str>>, name: &str, uid: Option<String>) -> ObjectReference
 where
     K: k8s_openapi::Resource,

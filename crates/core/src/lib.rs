@@ -19,4 +19,6 @@ pub mod provider;
 pub mod queue;
 pub mod runtime;
 pub mod service;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod watch;

@@ -1,8 +1,6 @@
 //! Metrics that every controller has. Names are `groundcrew_<concern>_<noun>_<unit>`, labels are bounded.
 
-use prometheus::{
-    Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry, core::Collector,
-};
+use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry, core::Collector};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -55,7 +53,11 @@ impl LeaderMetrics {
     pub(crate) fn new(registry: &Registry) -> prometheus::Result<Self> {
         Ok(Self {
             leading: gauge(registry, "groundcrew_leader_leading_bool", "Whether this process may write.")?,
-            changes: counter(registry, "groundcrew_leader_changes_total", "Times this process began or ended to lead.")?,
+            changes: counter(
+                registry,
+                "groundcrew_leader_changes_total",
+                "Times this process began or ended to lead.",
+            )?,
         })
     }
 

@@ -87,8 +87,7 @@ impl<K> Ord for Delayed<K> {
 
 impl<K> Default for Queue<K> {
     fn default() -> Self {
-        let state =
-            State { ready: VecDeque::new(), delayed: BinaryHeap::new(), keys: HashMap::new(), next_delay: 0 };
+        let state = State { ready: VecDeque::new(), delayed: BinaryHeap::new(), keys: HashMap::new(), next_delay: 0 };
         Self { state: Mutex::new(state), wake: Notify::new() }
     }
 }

@@ -4,9 +4,9 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use futures::StreamExt;
+use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::runtime::WatchStreamExt;
 use kube::{Api, Resource};
 use rand::Rng;
 use serde::de::DeserializeOwned;

@@ -62,10 +62,10 @@ pub async fn campaign(api: Api<Lease>, election: Election, role: watch::Sender<R
         let kept = candidate.keep(lease, &term, &stop).await;
         term.end();
         role.send_replace(Role::Following);
-        match kept {
-            Some(lease) => return candidate.release(lease).await,
-            None => warn!(lease = candidate.election.name, "lease lost; following"),
+        if let Some(lease) = kept {
+            return candidate.release(lease).await;
         }
+        warn!(lease = candidate.election.name, "lease lost; following");
     }
 }
 
@@ -164,11 +164,8 @@ impl Candidate {
             pause = LOOK.min(interval);
             let sent = Moment::now();
             let held = lease.spec.take().unwrap_or_default();
-            let spec = LeaseSpec {
-                acquire_time: held.acquire_time,
-                lease_transitions: held.lease_transitions,
-                ..self.spec()
-            };
+            let spec =
+                LeaseSpec { acquire_time: held.acquire_time, lease_transitions: held.lease_transitions, ..self.spec() };
             lease.spec = Some(spec);
             // An answer later than the end of the lease is worth nothing.
             match timeout(left.min(self.patience()), self.replace(&lease)).await {
@@ -177,7 +174,8 @@ impl Candidate {
                     term.renewed(sent + self.election.duration);
                     pause = interval;
                 }
-                Ok(Err(error)) if is_conflict(&error) => match timeout(left.min(self.patience()), self.current()).await {
+                Ok(Err(error)) if is_conflict(&error) => match timeout(left.min(self.patience()), self.current()).await
+                {
                     // Somebody labelled the object, or our own unanswered renewal came through.
                     Ok(Ok(Some(now))) if self.is_ours(&now) => {
                         lease = now;

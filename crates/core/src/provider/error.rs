@@ -59,15 +59,8 @@ pub struct Response {
 
 impl ErrorKind {
     /// Every kind, for metrics that must exist before the first error.
-    pub const ALL: [Self; 7] = [
-        Self::NotFound,
-        Self::Conflict,
-        Self::Quota,
-        Self::Throttled,
-        Self::Denied,
-        Self::Invalid,
-        Self::Unavailable,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::NotFound, Self::Conflict, Self::Quota, Self::Throttled, Self::Denied, Self::Invalid, Self::Unavailable];
 
     /// The metric label.
     #[must_use]

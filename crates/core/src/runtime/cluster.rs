@@ -8,9 +8,9 @@ use kube::{Api, Client, Config};
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
+use super::StartError;
 use super::args::RuntimeArgs;
 use super::ready::Readiness;
-use super::StartError;
 
 const API: &str = "the Kubernetes API";
 
@@ -24,9 +24,9 @@ pub(super) async fn client(args: &RuntimeArgs) -> Result<Client, StartError> {
                 .await
                 .map_err(|error| format!("cannot use the kubeconfig {}: {error}", path.display()))?
         }
-        None if args.context.is_some() => Config::from_kubeconfig(&options)
-            .await
-            .map_err(|error| format!("cannot use the kubeconfig: {error}"))?,
+        None if args.context.is_some() => {
+            Config::from_kubeconfig(&options).await.map_err(|error| format!("cannot use the kubeconfig: {error}"))?
+        }
         None => Config::infer()
             .await
             .map_err(|error| format!("neither in a pod nor with a kubeconfig (--kubeconfig): {error}"))?,

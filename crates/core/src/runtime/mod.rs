@@ -8,6 +8,7 @@ mod ready;
 mod tasks;
 
 use std::error::Error;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use prometheus::process_collector::ProcessCollector;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info};
 use uuid::Uuid;
 
@@ -47,6 +49,8 @@ pub struct Runtime {
     pub client: Client,
     /// This cluster's part of every mark.
     pub cluster_id: Arc<str>,
+    /// Where the admin port listens.
+    pub admin: SocketAddr,
     /// Where metrics are registered.
     pub registry: Registry,
     /// What the process still waits for.
@@ -72,7 +76,12 @@ where
     let _ = rustls::crypto::ring::default_provider().install_default();
     logs::init(args.log_format, args.log.parse().unwrap_or_default());
     log_panics();
-    match serve(name, args, start).await {
+    let (stop, hurry) = (CancellationToken::new(), CancellationToken::new());
+    let ended = match stop_on_signal(stop.clone(), hurry.clone()) {
+        Ok(()) => run_until(stop, hurry, name, args, start).await,
+        Err(error) => Err(error.into()),
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             error!(%reason, "{name} ends");
@@ -81,7 +90,14 @@ where
     }
 }
 
-async fn serve<F>(name: &'static str, args: RuntimeArgs, start: F) -> Result<(), StartError>
+/// Runs a controller inside another program: until `stop`, then until its work is drained or `hurry`.
+pub async fn run_until<F>(
+    stop: CancellationToken,
+    hurry: CancellationToken,
+    name: &'static str,
+    args: RuntimeArgs,
+    start: F,
+) -> Result<(), StartError>
 where
     F: AsyncFnOnce(Runtime) -> Result<(), StartError>,
 {
@@ -91,13 +107,12 @@ where
     let admin = Admin::bind(args.admin_address, registry.clone(), ready.clone())
         .await
         .map_err(|error| format!("cannot listen on {} (--admin-address): {error}", args.admin_address))?;
-    info!(version = env!("CARGO_PKG_VERSION"), admin = %admin.address()?, dry_run = args.dry_run, "{name} starts");
+    let admin_address = admin.address()?;
+    info!(version = env!("CARGO_PKG_VERSION"), admin = %admin_address, dry_run = args.dry_run, "{name} starts");
 
-    let stop = CancellationToken::new();
     let (tasks, mut fatal) = Tasks::new(stop.clone());
-    let signalled = stop_on_signal(stop.clone())?;
     // Not one of `tasks`: it answers until the very end, so that the probes see an orderly shutdown.
-    tokio::spawn(admin.serve());
+    let _admin = AbortOnDropHandle::new(tokio::spawn(admin.serve()));
 
     let client = cluster::client(&args).await?;
     let identity = format!(
@@ -114,6 +129,7 @@ where
         name,
         client: client.clone(),
         cluster_id: cluster_id.into(),
+        admin: admin_address,
         registry: registry.clone(),
         ready: ready.clone(),
         tasks: tasks.clone(),
@@ -137,8 +153,7 @@ where
     } else {
         let namespace = args.lease_namespace.as_deref().unwrap_or(client.default_namespace());
         let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
-        let election =
-            Election { name: format!("groundcrew-{name}"), identity, duration: args.lease_duration };
+        let election = Election { name: format!("groundcrew-{name}"), identity, duration: args.lease_duration };
         Some(tokio::spawn(campaign(api, election, role_sender, farewell.clone())))
     };
 
@@ -152,7 +167,7 @@ where
         tokio::select! {
             () = tasks.finished() => {}
             () = tokio::time::sleep(args.shutdown_budget) => info!("shutdown budget spent; leaving the rest"),
-            () = signalled.again() => info!("second signal; leaving the rest"),
+            () = hurry.cancelled() => info!("second signal; leaving the rest"),
         }
     }
     // The lease goes back last: a successor must not start while our own writes are still on their way.
@@ -167,31 +182,19 @@ where
     reason.map_or(Ok(()), |reason| Err(reason.into()))
 }
 
-/// Cancelled once by the first signal; `again` resolves at the second.
-struct Signals(watch::Receiver<u32>);
-
-impl Signals {
-    async fn again(mut self) {
-        if self.0.wait_for(|count| *count >= 2).await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    }
-}
-
-fn stop_on_signal(stop: CancellationToken) -> std::io::Result<Signals> {
+/// The first SIGTERM or SIGINT stops, the second hurries.
+fn stop_on_signal(stop: CancellationToken, hurry: CancellationToken) -> std::io::Result<()> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let (count, signals) = watch::channel(0);
     tokio::spawn(async move {
-        loop {
+        for token in [stop, hurry] {
             tokio::select! {
                 _ = term.recv() => {}
                 _ = int.recv() => {}
             }
-            stop.cancel();
-            count.send_modify(|count| *count += 1);
+            token.cancel();
         }
     });
-    Ok(Signals(signals))
+    Ok(())
 }
 
 /// Says every now and then what is missing, for whoever reads logs rather than probes.

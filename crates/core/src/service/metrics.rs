@@ -23,7 +23,11 @@ impl ServiceMetrics {
         let counter = |name: &str, help: &str| counter(registry, name, help);
         let gauge = |name: &str, help: &str| gauge(registry, name, help);
         Ok(Self {
-            outcomes: outcomes(registry, "groundcrew_service_reconciles_total", "Looks at a Service by how they ended.")?,
+            outcomes: outcomes(
+                registry,
+                "groundcrew_service_reconciles_total",
+                "Looks at a Service by how they ended.",
+            )?,
             duration: seconds(registry, "groundcrew_service_reconcile_seconds", "Duration of a look at a Service.")?,
             writes: counters(
                 registry,

@@ -98,16 +98,10 @@ where
         runtime.ready.wait_for(what, "");
     }
     let (client, ready, stop) = (&runtime.client, &runtime.ready, runtime.tasks.stop());
-    let services = follow(
-        Api::all(client.clone()),
-        SERVICES,
-        ServiceSink::new(cache.clone()),
-        ready.clone(),
-        stop.clone(),
-    );
+    let services =
+        follow(Api::all(client.clone()), SERVICES, ServiceSink::new(cache.clone()), ready.clone(), stop.clone());
     runtime.tasks.spawn("Service watch", services);
-    let slices =
-        follow(Api::all(client.clone()), SLICES, SliceSink::new(cache.clone()), ready.clone(), stop.clone());
+    let slices = follow(Api::all(client.clone()), SLICES, SliceSink::new(cache.clone()), ready.clone(), stop.clone());
     runtime.tasks.spawn("EndpointSlice watch", slices);
     runtime.tasks.spawn("provider changes", listen(runtime.clone(), provider.clone(), cache.clone(), queue.clone()));
     runtime.tasks.spawn("terms", lead(runtime.clone(), provider.clone(), cache, queue.clone(), begun));
@@ -135,7 +129,12 @@ where
 }
 
 /// Turns what the provider sees into keys.
-async fn listen<P: LoadBalancers>(runtime: Runtime, provider: Arc<P>, cache: Arc<Cache>, queue: Arc<Queue<ServiceKey>>) {
+async fn listen<P: LoadBalancers>(
+    runtime: Runtime,
+    provider: Arc<P>,
+    cache: Arc<Cache>,
+    queue: Arc<Queue<ServiceKey>>,
+) {
     let stop = runtime.tasks.stop();
     let mut changes = provider.changes();
     let Some(()) = stop.run_until_cancelled(provider.synced()).await else { return };
@@ -166,12 +165,13 @@ async fn lead<P: LoadBalancers>(
         loop {
             let term = role.borrow_and_update().term().cloned();
             if let Some(term) = term
-                && begin(&*provider, &cache, &term).await {
-                    begun.send_replace(Some(term.clone()));
-                    queue.add_all(cache.keys());
-                    term.over().await;
-                    begun.send_replace(None);
-                }
+                && begin(&*provider, &cache, &term).await
+            {
+                begun.send_replace(Some(term.clone()));
+                queue.add_all(cache.keys());
+                term.over().await;
+                begun.send_replace(None);
+            }
             if role.changed().await.is_err() {
                 // The campaign has ended, so nothing will change any more.
                 std::future::pending::<()>().await;

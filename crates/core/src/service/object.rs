@@ -215,13 +215,15 @@ fn requested(spec: &core::ServiceSpec, annotation: Option<&str>, problem: &mut O
     };
     let mut addresses: Vec<IpAddr> = Vec::new();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        if let Ok(address) = part.parse() { addresses.push(address) } else {
+        if let Ok(address) = part.parse() {
+            addresses.push(address)
+        } else {
             problem.get_or_insert(format!("{place}: {part:?} is not an IP address"));
             return Box::default();
         }
     }
-    let of_one_family = addresses.iter().filter(|a| a.is_ipv4()).count() > 1
-        || addresses.iter().filter(|a| a.is_ipv6()).count() > 1;
+    let of_one_family =
+        addresses.iter().filter(|a| a.is_ipv4()).count() > 1 || addresses.iter().filter(|a| a.is_ipv6()).count() > 1;
     if of_one_family {
         problem.get_or_insert(format!("{place}: at most one address of each family can be asked for"));
         return Box::default();

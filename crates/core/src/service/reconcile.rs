@@ -58,9 +58,7 @@ impl<P: LoadBalancers> Reconciler<P> {
                 return Outcome::Done;
             }
             Ok(Err(error)) => error,
-            Err(_) => {
-                ProviderError::new(ErrorKind::Unavailable, format!("not done within {} s", DEADLINE.as_secs()))
-            }
+            Err(_) => ProviderError::new(ErrorKind::Unavailable, format!("not done within {} s", DEADLINE.as_secs())),
         };
         self.metrics.outcomes.with_label_values(&[error.kind().label()]).inc();
         self.complain(&key, &error, &term).instrument(span).await;
@@ -146,7 +144,9 @@ impl<P: LoadBalancers> Reconciler<P> {
         match self.verify(wanted) {
             Verdict::Same(reachable) => {
                 let status = Status::served(&reachable, wanted.has_backends());
-                lines.extend(status.patch(service, Timestamp::now()).map(|patch| format!("~ status {}", patch["status"])));
+                lines.extend(
+                    status.patch(service, Timestamp::now()).map(|patch| format!("~ status {}", patch["status"])),
+                );
             }
             Verdict::Differs(differences) => lines.extend(differences.iter().map(|d| format!("~ {d}"))),
             Verdict::Unknown if service.ingress.is_empty() => lines.push("+ address and load balancer".to_owned()),
@@ -256,11 +256,8 @@ impl<P: LoadBalancers> Reconciler<P> {
 
     fn tell(&self, service: &Service, severity: Severity, reason: &'static str, note: String) {
         let key = service.key();
-        let about = reference::<core::Service>(
-            Some(key.namespace.clone()),
-            &key.name,
-            Some(service.owner.uid.to_string()),
-        );
+        let about =
+            reference::<core::Service>(Some(key.namespace.clone()), &key.name, Some(service.owner.uid.to_string()));
         self.events.tell(about, severity, reason, note);
     }
 }

@@ -24,7 +24,8 @@ pub(crate) enum Place<'a> {
 }
 
 pub(crate) fn place<'a>(service: &'a Service, group: &[impl AsRef<Service>]) -> Place<'a> {
-    let mut members: Vec<&Service> = group.iter().map(AsRef::as_ref).filter(|m| m.load_balancer && !m.deleting).collect();
+    let mut members: Vec<&Service> =
+        group.iter().map(AsRef::as_ref).filter(|m| m.load_balancer && !m.deleting).collect();
     members.sort_by_key(|m| (m.ingress.is_empty(), m.created, m.key()));
 
     let mut accepted: Vec<&Service> = Vec::new();

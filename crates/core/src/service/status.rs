@@ -41,8 +41,7 @@ impl Status {
     }
 
     pub(crate) fn failed(error: &ProviderError) -> Self {
-        let ready =
-            Told { kind: READY, status: "False", reason: error.response().reason, message: error.to_string() };
+        let ready = Told { kind: READY, status: "False", reason: error.response().reason, message: error.to_string() };
         Self { ingress: None, told: vec![ready] }
     }
 
@@ -54,16 +53,19 @@ impl Status {
         if let Some(ingress) = &self.ingress
             && **ingress != *service.ingress
         {
-            status.insert("loadBalancer".into(), json!({ "ingress": ingress.iter().map(published).collect::<Vec<_>>() }));
+            status
+                .insert("loadBalancer".into(), json!({ "ingress": ingress.iter().map(published).collect::<Vec<_>>() }));
         }
         let changed: Vec<_> = self.told.iter().filter_map(|told| told.change(&service.conditions, now)).collect();
         if !changed.is_empty() {
             status.insert("conditions".into(), changed.into());
         }
-        (!status.is_empty()).then(|| json!({
-            "metadata": { "resourceVersion": service.resource_version },
-            "status": status,
-        }))
+        (!status.is_empty()).then(|| {
+            json!({
+                "metadata": { "resourceVersion": service.resource_version },
+                "status": status,
+            })
+        })
     }
 }
 

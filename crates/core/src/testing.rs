@@ -1,0 +1,236 @@
+//! A cloud with a memory and no outside: for tests and for measuring the controller alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use tokio::sync::broadcast;
+use uuid::Uuid;
+
+use crate::key::ServiceKey;
+use crate::leader::Term;
+use crate::provider::{
+    AddressAsk, Difference, ErrorKind, Families, Held, Ingress, IpMode, Listing, Living, LoadBalancers, Look, Owned,
+    Owner, ProviderError, Reachable, Realised, Verdict, Wanted,
+};
+
+/// What it is told is what it says next time. Clones share one memory, as two processes share one cloud.
+#[derive(Clone)]
+pub struct MemoryCloud {
+    state: Arc<Mutex<State>>,
+    looks: broadcast::Sender<Look>,
+}
+
+#[derive(Default)]
+struct State {
+    held: BTreeMap<Owner, Vec<IpAddr>>,
+    load_balancers: BTreeMap<Owner, Wanted>,
+    failing: Option<ProviderError>,
+    incomplete: bool,
+    writes: usize,
+}
+
+impl Default for MemoryCloud {
+    fn default() -> Self {
+        Self { state: Arc::default(), looks: broadcast::Sender::new(65_536) }
+    }
+}
+
+impl MemoryCloud {
+    /// What is there for this Service.
+    #[must_use]
+    pub fn load_balancer(&self, key: &ServiceKey) -> Option<Wanted> {
+        self.lock().load_balancers.iter().find(|(owner, _)| owner.key == *key).map(|(_, wanted)| wanted.clone())
+    }
+
+    /// How many load balancers are there.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.lock().load_balancers.len()
+    }
+
+    /// Uids of everybody for whom something is there.
+    #[must_use]
+    pub fn owner_uids(&self) -> BTreeSet<Uuid> {
+        let state = self.lock();
+        state.held.keys().chain(state.load_balancers.keys()).map(|owner| owner.uid).collect()
+    }
+
+    /// How many writes it has taken so far.
+    #[must_use]
+    pub fn writes(&self) -> usize {
+        self.lock().writes
+    }
+
+    /// Every write fails like this until told otherwise.
+    pub fn fail_with(&self, error: Option<ProviderError>) {
+        self.lock().failing = error;
+    }
+
+    /// Listings say that they are incomplete until told otherwise.
+    pub fn list_incompletely(&self, incomplete: bool) {
+        self.lock().incomplete = incomplete;
+    }
+
+    /// Somebody else removes a load balancer; `told` says whether the provider notices.
+    pub fn lose(&self, key: &ServiceKey, told: bool) {
+        self.lock().load_balancers.retain(|owner, _| owner.key != *key);
+        if told {
+            let _ = self.looks.send(Look::At(key.clone()));
+        }
+    }
+
+    /// Something with our mark appears for an owner that has no Service.
+    pub fn litter(&self, owner: Owner, address: IpAddr) {
+        self.lock().held.insert(owner, vec![address]);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn write<T>(
+        &self,
+        term: &Term,
+        change: impl FnOnce(&mut State) -> Result<T, ProviderError>,
+    ) -> Result<T, ProviderError> {
+        let write = async {
+            let mut state = self.lock();
+            if let Some(error) = &state.failing {
+                return Err(error.clone());
+            }
+            state.writes += 1;
+            change(&mut state)
+        };
+        Ok(term.write(std::time::Duration::from_secs(1), write).await?)
+    }
+}
+
+impl State {
+    fn taken(&self) -> BTreeSet<IpAddr> {
+        self.held.values().flatten().copied().collect()
+    }
+
+    fn hold(&mut self, ask: &AddressAsk) -> Result<Vec<IpAddr>, ProviderError> {
+        if let Some(held) = self.held.get(&ask.owner) {
+            return Ok(held.clone());
+        }
+        let addresses = if let Some(other) = &ask.share_with {
+            let shared = self.held.get(other).cloned();
+            shared.ok_or_else(|| ProviderError::new(ErrorKind::Conflict, format!("{other} has no address yet")))?
+        } else if !ask.requested.is_empty() {
+            let taken = self.taken();
+            if let Some(address) = ask.requested.iter().find(|address| taken.contains(address)) {
+                let message = format!("{address} is held by another Service");
+                return Err(ProviderError::new(ErrorKind::Quota, message).with_reason("AddressTaken"));
+            }
+            ask.requested.clone()
+        } else {
+            self.free(ask.families)
+        };
+        self.held.insert(ask.owner.clone(), addresses.clone());
+        Ok(addresses)
+    }
+
+    fn free(&self, families: Families) -> Vec<IpAddr> {
+        let n = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
+        let taken = self.taken();
+        let v4 = (n..).map(|n| IpAddr::from(Ipv4Addr::from(0x0a40_0000 + n)));
+        let v6 = (n..).map(|n| IpAddr::from(Ipv6Addr::from(0x2001_0db8 << 96 | u128::from(n))));
+        let v4 = v4.into_iter().find(|a| !taken.contains(a));
+        let v6 = v6.into_iter().find(|a| !taken.contains(a));
+        let in_order = match families {
+            Families::V4 => [v4, None],
+            Families::V6 => [v6, None],
+            Families::V4V6 => [v4, v6],
+            Families::V6V4 => [v6, v4],
+        };
+        in_order.into_iter().flatten().collect()
+    }
+}
+
+fn reachable(addresses: &[IpAddr]) -> Reachable {
+    let ingress = addresses.iter().map(|address| Ingress { address: *address, mode: IpMode::Vip }).collect();
+    Reachable { ingress, realised: Realised::Yes }
+}
+
+/// The wish without what the Service has published: that changes when we publish, and is not part of the cloud.
+fn stored(want: &Wanted) -> Wanted {
+    let mut stored = want.clone();
+    stored.ask.current.clear();
+    stored
+}
+
+impl LoadBalancers for MemoryCloud {
+    async fn begin(&self, term: &Term, living: &[Living]) -> Result<(), ProviderError> {
+        self.write(term, |state| {
+            for living in living {
+                state.held.entry(living.owner.clone()).or_insert_with(|| living.addresses.clone());
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn hold(&self, ask: &AddressAsk, term: &Term) -> Result<Held, ProviderError> {
+        self.write(term, |state| Ok(Held { addresses: state.hold(ask)? })).await
+    }
+
+    async fn ensure(&self, want: &Wanted, term: &Term) -> Result<Reachable, ProviderError> {
+        self.write(term, |state| {
+            state.load_balancers.insert(want.owner().clone(), stored(want));
+            Ok(reachable(&want.addresses))
+        })
+        .await
+    }
+
+    async fn release(&self, owner: &Owner, term: &Term) -> Result<(), ProviderError> {
+        self.write(term, |state| {
+            state.load_balancers.remove(owner);
+            state.held.remove(owner);
+            Ok(())
+        })
+        .await
+    }
+
+    fn verify(&self, want: &Wanted) -> Verdict {
+        match self.lock().load_balancers.get(want.owner()) {
+            Some(found) if *found == stored(want) => Verdict::Same(reachable(&want.addresses)),
+            found => Verdict::Differs(vec![Difference {
+                kind: if found.is_some() { "changed" } else { "missing" },
+                expected: format!("{} ports", want.frontends.len()),
+                found: found.map_or_else(|| "nothing".to_owned(), |f| format!("{} ports", f.frontends.len())),
+            }]),
+        }
+    }
+
+    async fn owned(&self) -> Result<Listing<Owned>, ProviderError> {
+        let state = self.lock();
+        let owners: BTreeSet<_> = state.held.keys().chain(state.load_balancers.keys()).collect();
+        let items = owners.into_iter().map(|owner| Owned { owner: owner.clone(), what: "load balancer".into() });
+        Ok(Listing { items: items.collect(), complete: !state.incomplete })
+    }
+
+    fn changes(&self) -> BoxStream<'static, Look> {
+        let looks = self.looks.subscribe();
+        let next = |mut looks: broadcast::Receiver<Look>| async move {
+            let look = match looks.recv().await {
+                Ok(look) => look,
+                Err(broadcast::error::RecvError::Lagged(_)) => Look::Everywhere,
+                Err(broadcast::error::RecvError::Closed) => return None,
+            };
+            Some((look, looks))
+        };
+        futures::stream::unfold(looks, next).boxed()
+    }
+
+    fn concurrency(&self) -> usize {
+        64
+    }
+
+    fn annotation_prefixes(&self) -> &'static [&'static str] {
+        &["memory.example/"]
+    }
+}

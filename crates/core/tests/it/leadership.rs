@@ -1,0 +1,81 @@
+//! Two controllers, one Lease, one cloud.
+
+use std::time::{Duration, Instant};
+
+use groundcrew_testkit::eventually;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use crate::harness::{Controller, Lab, SOON};
+
+async fn leads(controller: &Controller) -> bool {
+    controller.metric("groundcrew_leader_leading_bool").await > 0.5
+}
+
+#[tokio::test]
+async fn a_follower_is_ready_writes_nothing_and_takes_over_at_once_after_a_release() {
+    let lab = Lab::new("handover").await;
+    let first = lab.start(&[]).await;
+    eventually("the first leads", SOON, async || if leads(&first).await { Ok(()) } else { Err("no") }).await.unwrap();
+    let second = lab.start(&[]).await;
+    lab.create("one", json!({}), json!({})).await;
+    lab.until_served("one").await;
+    assert!(!leads(&second).await);
+
+    let stopped = Instant::now();
+    first.stop().await;
+    lab.create("two", json!({}), json!({})).await;
+    lab.until_served("two").await;
+    assert!(stopped.elapsed() < Duration::from_secs(2), "hand-over took {:?}", stopped.elapsed());
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn a_leader_whose_lease_was_taken_stops_writing() {
+    let lab = Lab::new("usurped").await;
+    let controller = lab.start(&["--lease-duration", "5s"]).await;
+    lab.create("before", json!({}), json!({})).await;
+    lab.until_served("before").await;
+
+    let leases: Api<Lease> = Api::namespaced(lab.client.clone(), &lab.namespace);
+    let theirs = json!({ "spec": { "holderIdentity": "somebody-else", "leaseDurationSeconds": 3600 } });
+    leases.patch("groundcrew-test", &PatchParams::default(), &Patch::Merge(theirs)).await.unwrap();
+    eventually("it follows", SOON, async || if leads(&controller).await { Err("leads") } else { Ok(()) })
+        .await
+        .unwrap();
+    let writes = lab.cloud.writes();
+    lab.cloud.lose(&lab.key("before"), true);
+    lab.create("after", json!({}), json!({})).await;
+    // Its own view has the new Service when the count of Services says so; what it would write, it would have by then.
+    eventually("it has seen the Service", SOON, async || {
+        let seen = controller.metric("groundcrew_service_services_count").await;
+        if seen >= 2.0 { Ok(()) } else { Err(seen) }
+    })
+    .await
+    .unwrap();
+    assert_eq!(lab.cloud.writes(), writes);
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn a_label_on_the_lease_does_not_unseat_the_leader() {
+    let lab = Lab::new("labelled").await;
+    let controller = lab.start(&["--lease-duration", "3s"]).await;
+    lab.create("web", json!({}), json!({})).await;
+    lab.until_served("web").await;
+    let leases: Api<Lease> = Api::namespaced(lab.client.clone(), &lab.namespace);
+    let before = leases.get("groundcrew-test").await.unwrap().spec.unwrap();
+    let label = json!({ "metadata": { "labels": { "looked-at": "yes" } } });
+    leases.patch("groundcrew-test", &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
+    let after = eventually("the lease is renewed after it", SOON, async || {
+        let spec = leases.get("groundcrew-test").await?.spec.unwrap_or_default();
+        if spec.renew_time > before.renew_time { Ok(spec) } else { Err(anyhow::anyhow!("not yet")) }
+    });
+    let after = after.await.unwrap();
+    assert_eq!(after.holder_identity, before.holder_identity);
+    assert_eq!(after.lease_transitions, before.lease_transitions);
+    assert!((controller.metric("groundcrew_leader_changes_total").await - 1.0).abs() < f64::EPSILON);
+    controller.stop().await;
+}

@@ -1,0 +1,165 @@
+//! What a Service gets, and how it gives it back.
+
+use groundcrew_core::provider::{Frontend, Protocol};
+use kube::api::DeleteParams;
+use serde_json::json;
+
+use crate::harness::{Lab, address, is_claimed, ready};
+
+fn backends(frontend: &Frontend) -> Vec<String> {
+    frontend.backends.iter().map(|b| format!("{}:{}", b.address, b.port)).collect()
+}
+
+#[tokio::test]
+async fn a_service_of_our_class_is_claimed_served_and_told_so() {
+    let lab = Lab::new("served").await;
+    lab.slice("web", "web-a", 8080, &[("10.0.0.1", json!({ "ready": true }))]).await;
+    lab.create("web", json!({}), json!({ "memory.example/size": "large", "other.example/x": "y" })).await;
+    let _controller = lab.controller(&[]).await;
+
+    let address = lab.until_served("web").await;
+    let service = lab.services().get("web").await.unwrap();
+    assert!(is_claimed(&service));
+    let (status, reason, _) = ready(&service).unwrap();
+    assert_eq!((status.as_str(), reason.as_str()), ("True", "Served"));
+
+    let wanted = lab.cloud.load_balancer(&lab.key("web")).unwrap();
+    assert_eq!(wanted.addresses, [address.parse::<std::net::IpAddr>().unwrap()]);
+    assert_eq!(wanted.frontends[0].protocol, Protocol::Tcp);
+    assert_eq!(backends(&wanted.frontends[0]), ["10.0.0.1:8080"]);
+    let kept: Vec<_> = wanted.ask.annotations.keys().map(|k| &**k).collect();
+    assert_eq!(kept, ["memory.example/size"], "only what the provider reads is kept");
+}
+
+#[tokio::test]
+async fn backends_follow_the_slices() {
+    let lab = Lab::new("slices").await;
+    lab.create("web", json!({}), json!({})).await;
+    let _controller = lab.controller(&[]).await;
+    let message = lab.until_reason("web", "NoEndpoints").await;
+    assert!(message.contains("refused"), "{message}");
+
+    let has = |want: &'static [&'static str]| {
+        let key = lab.key("web");
+        move |cloud: &groundcrew_core::testing::MemoryCloud| {
+            cloud.load_balancer(&key).is_some_and(|wanted| backends(&wanted.frontends[0]) == want)
+        }
+    };
+    lab.slice("web", "web-a", 8080, &[("10.0.0.1", json!({ "ready": true })), ("10.0.0.2", json!({ "ready": false }))])
+        .await;
+    lab.slice("web", "web-b", 9090, &[("10.0.0.3", json!({}))]).await;
+    lab.until_cloud("the ready endpoints of both slices", has(&["10.0.0.1:8080", "10.0.0.3:9090"])).await;
+    lab.until_reason("web", "Served").await;
+
+    let draining = json!({ "ready": false, "serving": true, "terminating": true });
+    let out = json!({ "ready": false, "serving": false, "terminating": true });
+    lab.slice("web", "web-a", 8080, &[("10.0.0.1", draining), ("10.0.0.2", out)]).await;
+    lab.until_cloud("a draining endpoint waits behind a ready one", has(&["10.0.0.3:9090"])).await;
+    lab.slice("web", "web-b", 9090, &[]).await;
+    lab.until_cloud("while nothing is ready, the draining one answers", has(&["10.0.0.1:8080"])).await;
+}
+
+#[tokio::test]
+async fn a_service_of_another_class_or_none_is_left_alone_unless_told() {
+    let lab = Lab::new("classes").await;
+    lab.create("theirs", json!({ "loadBalancerClass": "other.example/lb" }), json!({})).await;
+    lab.create("nobodys", json!({ "loadBalancerClass": null }), json!({})).await;
+    lab.create("ours", json!({}), json!({})).await;
+
+    let controller = lab.controller(&[]).await;
+    lab.until_served("ours").await;
+    controller.stop().await;
+    for name in ["theirs", "nobodys"] {
+        let service = lab.services().get(name).await.unwrap();
+        assert!(!is_claimed(&service) && address(&service).is_none(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn with_the_switch_a_service_without_class_is_served_and_stays_served_without_it() {
+    // Class-less Services are seen by every controller in the process's cluster, so this one has a cluster of its own.
+    let control_plane = Box::leak(Box::new(groundcrew_testkit::kube::ControlPlane::start().await.unwrap()));
+    let lab = Lab::on(control_plane, "classless").await;
+    lab.create("nobodys", json!({ "loadBalancerClass": null }), json!({})).await;
+    let controller = lab.controller(&["--take-classless"]).await;
+    let before = lab.until_served("nobodys").await;
+    controller.stop().await;
+
+    let controller = lab.controller(&[]).await;
+    lab.slice("nobodys", "slice", 80, &[("10.0.0.9", json!({}))]).await;
+    let key = lab.key("nobodys");
+    lab.until_cloud("the new backend", |cloud| cloud.load_balancer(&key).unwrap().has_backends()).await;
+    assert_eq!(address(&lab.services().get("nobodys").await.unwrap()), Some(before));
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn a_deleted_service_leaves_nothing() {
+    let lab = Lab::new("deleted").await;
+    lab.create("web", json!({}), json!({})).await;
+    let _controller = lab.controller(&[]).await;
+    lab.until_served("web").await;
+    lab.services().delete("web", &DeleteParams::default()).await.unwrap();
+    lab.until_gone("web").await;
+    assert_eq!(lab.cloud.count(), 0);
+}
+
+#[tokio::test]
+async fn a_service_that_changes_its_type_is_given_back_whole() {
+    let lab = Lab::new("retyped").await;
+    lab.create("web", json!({}), json!({})).await;
+    let _controller = lab.controller(&[]).await;
+    lab.until_served("web").await;
+    lab.patch("web", json!({ "spec": { "type": "ClusterIP", "loadBalancerClass": null } })).await;
+    lab.until("web", "neither claim, address nor condition is left", |service| {
+        (!is_claimed(service) && address(service).is_none() && ready(service).is_none()).then_some(())
+    })
+    .await;
+    assert_eq!(lab.cloud.count(), 0);
+}
+
+#[tokio::test]
+async fn a_service_made_anew_under_its_old_name_is_another_service() {
+    let lab = Lab::new("anew").await;
+    lab.create("web", json!({}), json!({})).await;
+    let controller = lab.controller(&[]).await;
+    lab.until_served("web").await;
+    controller.stop().await;
+
+    // While nobody watches, somebody drops the finalizer, deletes the Service and makes it again.
+    lab.patch("web", json!({ "metadata": { "finalizers": null } })).await;
+    lab.services().delete("web", &DeleteParams::default()).await.unwrap();
+    let new = lab.create("web", json!({}), json!({})).await;
+    let _controller = lab.controller(&[]).await;
+    lab.until_served("web").await;
+    let wanted = lab.cloud.load_balancer(&lab.key("web"));
+    let uid = new.metadata.uid.unwrap();
+    assert!(lab.cloud.owner_uids().contains(&uid.parse().unwrap()), "{wanted:?}");
+}
+
+#[tokio::test]
+async fn both_families_are_asked_for_and_published_in_order() {
+    let lab = Lab::new("families").await;
+    lab.create("web", json!({}), json!({ "groundcrew.dev/load-balancer-ips": "192.0.2.77" })).await;
+    let _controller = lab.controller(&[]).await;
+    assert_eq!(lab.until_served("web").await, "192.0.2.77");
+}
+
+#[tokio::test]
+async fn services_with_one_sharing_key_share_an_address_and_the_younger_loses_a_contested_port() {
+    let lab = Lab::new("sharing").await;
+    let key = json!({ "groundcrew.dev/sharing-key": "front" });
+    let port = |port: u16| json!({ "ports": [{ "name": "http", "port": port }] });
+    let _controller = lab.controller(&[]).await;
+    lab.create("first", port(80), key.clone()).await;
+    let shared = lab.until_served("first").await;
+    lab.create("second", port(443), key.clone()).await;
+    assert_eq!(lab.until_served("second").await, shared);
+
+    lab.create("third", port(80), key.clone()).await;
+    let message = lab.until_reason("third", "PortConflict").await;
+    assert_eq!(message, format!("port 80/tcp of the shared address is taken by {}/first", lab.namespace));
+
+    lab.services().delete("first", &DeleteParams::default()).await.unwrap();
+    assert_eq!(lab.until_served("third").await, shared, "the loser gets the port when its holder goes");
+}
