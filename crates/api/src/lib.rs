@@ -1,1 +1,22 @@
-//! Custom resource types.
+//! The custom resources of groundcrew and the names they use. Types only: whatever
+//! acts on them lives in the controllers.
+//!
+//! | module | objects | whose |
+//! |---|---|---|
+//! | [`eip`] | [`EIp`](eip::EIp) | kube-dc's API, kept field for field so that its users' manifests and commands work |
+//! | [`address_pool`] | [`AddressPool`](address_pool::AddressPool) | ours |
+//! | [`names`] | annotations, labels, finalizers, classes | kube-dc's, Kubernetes' and ours |
+//!
+//! [`crds`] returns the definitions to install.
+
+#![warn(missing_docs)]
+#![allow(clippy::doc_markdown, reason = "`kubectl explain` prints these comments, where backticks are noise")]
+#![allow(clippy::duplicated_attributes, reason = "two printer columns may well have the same type")]
+#![allow(unreachable_pub, reason = "`KubeSchema` copies our public structs into a function body")]
+
+pub mod address_pool;
+mod crds;
+pub mod eip;
+pub mod names;
+
+pub use crds::crds;

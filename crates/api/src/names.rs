@@ -1,0 +1,94 @@
+//! Names that several controllers, users' manifests and other systems have to agree on.
+
+/// Annotations.
+pub mod annotation {
+    /// On a Service: the [`EIp`](crate::eip::EIp) of the same namespace to serve it on. Wins over
+    /// [`BIND_ON_DEFAULT_GW_EIP`].
+    pub const BIND_ON_EIP: &str = "service.nlb.kube-dc.com/bind-on-eip";
+    /// On a Service, `"true"`: serve it on the project's gateway address, the EIp
+    /// [`DEFAULT_GATEWAY`](crate::names::eip::DEFAULT_GATEWAY).
+    pub const BIND_ON_DEFAULT_GW_EIP: &str = "service.nlb.kube-dc.com/bind-on-default-gw-eip";
+    /// On a Service: the network type (`public`, `cloud`) of the EIp that is made for it. Read when the address is
+    /// assigned; a later change has no effect on a living address.
+    pub const EXTERNAL_NETWORK_TYPE: &str = "network.kube-dc.com/external-network-type";
+    /// On a Service, `"true"`. kube-dc's documents give it two meanings (delete the EIp with the Service; delete the
+    /// Service once it has no endpoints), so nothing may be deleted because of it.
+    pub const AUTODELETE: &str = "service.nlb.kube-dc.com/autodelete";
+    /// On a Service: kube-dc's watcher writes the time here to have the load balancer looked at again. A change means
+    /// "look now", whatever the value.
+    pub const LB_RESYNC_TIMESTAMP: &str = "kube-dc.com/lb-resync-timestamp";
+    /// On an `OvnEip`: kube-dc made it for an EIp, and takes it away with that EIp.
+    pub const OVN_EIP_CREATED_BY_EIP: &str = "kube-dc.com/ovn-eip-created-by-eip";
+
+    /// On any object that we act on, `"true"`: leave what belongs to it as it is until the annotation goes.
+    pub const PAUSED: &str = "groundcrew.dev/paused";
+    /// On a Service: the addresses it asks for, at most one per family, separated by a comma. Wins over the deprecated
+    /// `spec.loadBalancerIP`, which has room for one family only.
+    pub const LOAD_BALANCER_IPS: &str = "groundcrew.dev/load-balancer-ips";
+    /// On Services of one namespace: those with the same value may share an address as long as their ports differ.
+    pub const SHARING_KEY: &str = "groundcrew.dev/sharing-key";
+    /// On a Service, `"true"`: probe the backends and send no new connection to one that does not answer.
+    pub const HEALTH_CHECK: &str = "groundcrew.dev/health-check";
+    /// On an `OvnEip`: `namespace/name` of the EIp it was made for. An annotation because the two together may be
+    /// longer than a label value.
+    pub const OWNER: &str = "groundcrew.dev/owner";
+    /// On a `Vpc`: which entries of `spec.policyRoutes` are ours. The entries themselves have no room for a mark.
+    pub const POLICY_ROUTES: &str = "groundcrew.dev/policy-routes";
+}
+
+/// Labels.
+pub mod label {
+    /// On an `OvnEip`: `{namespace}.{name}` of kube-dc's EIp.
+    pub const EIP: &str = "network.kube-dc.com/eip";
+    /// On an external `Subnet`: the network type (`public`, `cloud`) whose addresses it holds.
+    pub const EXTERNAL_NETWORK_TYPE: &str = "network.kube-dc.com/external-network-type";
+    /// On an external `Subnet`, `"true"`: the one that projects are connected to from the start.
+    pub const DEFAULT_EXTERNAL: &str = "network.kube-dc.com/default-external";
+    /// On a namespace: it belongs to this kube-dc project.
+    pub const PROJECT: &str = "kube-dc.com/project";
+
+    /// On what we make: the id of the cluster that made it. Without it, or with another's, an object is not ours.
+    pub const CLUSTER: &str = "groundcrew.dev/cluster";
+    /// On what we make: the uid of the object it was made for, so that a namesake made later does not inherit it.
+    pub const OWNER_UID: &str = "groundcrew.dev/owner-uid";
+}
+
+/// Finalizers.
+pub mod finalizer {
+    /// On a Service that has a load balancer: the name that Kubernetes itself gave to this promise.
+    pub const LOAD_BALANCER_CLEANUP: &str = "service.kubernetes.io/load-balancer-cleanup";
+    /// On an EIp that holds an address.
+    pub const EIP: &str = "groundcrew.dev/eip";
+
+    /// kube-dc's own, on a Service. Replaced by [`LOAD_BALANCER_CLEANUP`] on take-over, never otherwise touched.
+    pub const KUBE_DC_SERVICE: &str = "service.kube-dc.com/finalizer";
+    /// kube-dc's own, on an EIp. Replaced by [`EIP`] on take-over, never otherwise touched.
+    pub const KUBE_DC_EIP: &str = "eip.kube-dc.com/finalizer";
+    /// kube-ovn's own, on an `OvnEip`. Seeing it on an object in deletion that does not go means that kube-ovn missed
+    /// the deletion and has to be woken by a change.
+    pub const KUBE_OVN: &str = "kubeovn.io/kube-ovn-controller";
+}
+
+/// Values of `spec.loadBalancerClass` that are ours.
+pub mod class {
+    /// Served from OVN load balancers.
+    pub const OVN: &str = "groundcrew.dev/ovn";
+    /// Served on `CloudSigma` floating addresses.
+    pub const CLOUDSIGMA: &str = "groundcrew.dev/cloudsigma";
+}
+
+/// Names of EIps that mean something.
+pub mod eip {
+    /// The project's gateway address: shared by its outgoing traffic and by any Service that asks for it.
+    pub const DEFAULT_GATEWAY: &str = "default-gw";
+    /// EIps that are made for a Service are called `slb-{service}-{hash}`.
+    pub const SERVICE_PREFIX: &str = "slb-";
+}
+
+/// Condition types.
+pub mod condition {
+    /// The object is in use as it is described.
+    pub const READY: &str = "Ready";
+    /// On an AddressPool: it has addresses in common with another pool. Such addresses are given out once only.
+    pub const OVERLAP: &str = "Overlap";
+}
