@@ -1,10 +1,11 @@
-//! The custom resources of groundcrew and the names they use. Types only: whatever
+//! The custom resources of groundcrew, the few of kube-ovn's that it reads, and the names both use. Types only: whatever
 //! acts on them lives in the controllers.
 //!
 //! | module | objects | whose |
 //! |---|---|---|
 //! | [`eip`] | [`EIp`](eip::EIp) | kube-dc's API, kept field for field so that its users' manifests and commands work |
 //! | [`address_pool`] | [`AddressPool`](address_pool::AddressPool) | ours |
+//! | [`kube_ovn`] | `OvnEip`, `Vpc`, `Subnet` | kube-ovn's; read, and written only through narrow apply types |
 //! | [`names`] | annotations, labels, finalizers, classes | kube-dc's, Kubernetes' and ours |
 //!
 //! [`crds`] returns the definitions to install.
@@ -17,6 +18,7 @@
 pub mod address_pool;
 mod crds;
 pub mod eip;
+pub mod kube_ovn;
 pub mod names;
 
 pub use crds::crds;

@@ -4,5 +4,6 @@
 mod address_pool;
 mod definitions;
 mod eip;
+mod kube_ovn;
 mod rules;
 mod server;
