@@ -27,6 +27,9 @@ pub mod annotation {
     pub const LOAD_BALANCER_IPS: &str = "groundcrew.dev/load-balancer-ips";
     /// On Services of one namespace: those with the same value may share an address as long as their ports differ.
     pub const SHARING_KEY: &str = "groundcrew.dev/sharing-key";
+    /// On a Service, written together with the finalizer: the class of the controller that put it there. The finalizer
+    /// alone does not say, as every load balancer controller uses the same one.
+    pub const CLAIMED_BY: &str = "groundcrew.dev/claimed-by";
     /// On a Service, `"true"`: probe the backends and send no new connection to one that does not answer.
     pub const HEALTH_CHECK: &str = "groundcrew.dev/health-check";
     /// On an `OvnEip`: `namespace/name` of the EIp it was made for. An annotation because the two together may be
@@ -89,6 +92,12 @@ pub mod eip {
 pub mod condition {
     /// The object is in use as it is described.
     pub const READY: &str = "Ready";
+    /// On a Service, every condition of ours begins with it: Services are everybody's.
+    pub const SERVICE_PREFIX: &str = "groundcrew.dev/";
+    /// On a Service: whether it is served, or why not.
+    pub const SERVICE_READY: &str = "groundcrew.dev/Ready";
+    /// On a Service: there while nobody has confirmed that what was written outside is in effect.
+    pub const SERVICE_REALISED: &str = "groundcrew.dev/Realised";
     /// On an AddressPool: it has addresses in common with another pool. Such addresses are given out once only.
     pub const OVERLAP: &str = "Overlap";
 }
