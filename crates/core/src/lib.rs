@@ -10,6 +10,7 @@
 //! A trigger says "look again", never "do this": events, the slow full scan and a restart take the same path.
 #![warn(missing_docs)]
 
+pub mod cli;
 pub mod events;
 mod fault;
 pub mod key;

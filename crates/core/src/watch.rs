@@ -18,6 +18,10 @@ use crate::runtime::Readiness;
 /// Small pages: the list of ten thousand objects as one answer would be most of the process's memory.
 const PAGE: u32 = 250;
 
+/// How long one watch request lasts. A connection that died without a word is noticed only at its end, so it is short;
+/// the next request goes on where it ended.
+const WATCH_SECONDS: u32 = 60;
+
 /// Where a watch's objects go. What a relist no longer has is gone when the list is complete, not before: a consumer
 /// never sees an empty or half cache.
 pub trait Sink<K>: Send {
@@ -39,7 +43,7 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let mut sink = sink;
-    let config = watcher::Config::default().page_size(PAGE);
+    let config = watcher::Config::default().page_size(PAGE).timeout(WATCH_SECONDS);
     let events = watcher(api, config).backoff(Pauses::default());
     tokio::pin!(events);
     while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {

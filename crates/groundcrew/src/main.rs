@@ -1,3 +1,60 @@
-//! The `groundcrew` binary.
+//! The `groundcrew` binary: one sub-command a controller, and a few for people.
 
-fn main() {}
+mod crds;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use groundcrew_core::cli;
+
+/// Keeps what a Kubernetes cluster owns outside its API server true.
+///
+/// Each controller is a sub-command and runs as a Deployment of its own. Two copies may run: one leads and writes, the
+/// other follows with full caches and takes over within seconds.
+///
+/// Every flag can be given as an environment variable too; --help of a sub-command names both.
+#[derive(Debug, Parser)]
+#[command(name = "groundcrew", version, arg_required_else_help = true, after_help = AFTER)]
+struct Line {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER: &str = "\
+Examples:
+  groundcrew crds | kubectl apply -f -      install or upgrade the custom resources
+  groundcrew version                        what this binary is";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print the custom resource definitions as YAML
+    Crds,
+    /// Print the version
+    Version,
+}
+
+fn main() -> ExitCode {
+    let line: Line = match cli::parse(std::env::args_os()) {
+        Ok(line) => line,
+        Err(code) => return code,
+    };
+    match line.command {
+        Command::Crds => print(crds::yaml()),
+        Command::Version => print(Ok(concat!("groundcrew ", env!("CARGO_PKG_VERSION"), "\n").to_owned())),
+    }
+}
+
+/// To standard output; a reader that has gone, as with `| head`, is no error.
+fn print(text: anyhow::Result<String>) -> ExitCode {
+    match text {
+        Ok(text) => {
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn an_ended_term_allows_nothing_however_long_its_lease() {
-        let term = term(Duration::from_secs(60));
+        let term = term(Duration::from_mins(1));
         term.end();
         assert!(!term.allows(Duration::ZERO));
     }

@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn durations_are_read_as_people_write_them() {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(duration("2m"), Ok(Duration::from_mins(2)));
         for bad in ["", "5", "s", "5 s", "-5s", "5d", "99999999999999999999s"] {
             assert!(duration(bad).is_err(), "{bad}");
         }

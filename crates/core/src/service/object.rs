@@ -216,7 +216,7 @@ fn requested(spec: &core::ServiceSpec, annotation: Option<&str>, problem: &mut O
     let mut addresses: Vec<IpAddr> = Vec::new();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         if let Ok(address) = part.parse() {
-            addresses.push(address)
+            addresses.push(address);
         } else {
             problem.get_or_insert(format!("{place}: {part:?} is not an IP address"));
             return Box::default();

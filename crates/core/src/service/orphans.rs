@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::key::ServiceKey;
 
-    const AGE: Duration = Duration::from_secs(600);
+    const AGE: Duration = Duration::from_mins(10);
     const CAUTION: Caution = Caution { age: AGE, limit: 3 };
 
     fn owner(n: u8) -> Owner {

@@ -149,7 +149,7 @@ impl Lab {
         self.services().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
     }
 
-    /// An EndpointSlice of the Service; each endpoint is its address and its conditions.
+    /// An `EndpointSlice` of the Service; each endpoint is its address and its conditions.
     pub(crate) async fn slice(&self, service: &str, name: &str, port: i32, endpoints: &[(&str, Value)]) {
         let endpoints: Vec<_> = endpoints
             .iter()

@@ -1,4 +1,5 @@
 //! The Service controller on a real kube-apiserver, over a cloud in memory.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test's helpers are tests too")]
 
 mod harness;
 mod leadership;

@@ -1,0 +1,7 @@
+//! The example as its users run it: as processes, against a real kube-apiserver.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test's helpers are tests too")]
+
+mod fencing;
+mod lab;
+mod process;
+mod serving;
