@@ -2,11 +2,10 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use tokio::process::Command;
 use tokio::time::timeout;
 
 /// Daemons live in these; the PATH of an ordinary user often lacks them.
@@ -27,20 +26,20 @@ pub(crate) fn find(program: &str, setup: &str) -> Result<PathBuf> {
 
 /// The path of a program that Debian does not have; `hack/setup` knows where it put them.
 pub(crate) async fn find_pinned(program: &str) -> Result<PathBuf> {
-    let mut setup = std::process::Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../hack/setup"));
+    let mut setup = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../hack/setup"));
     setup.args(["which", program]);
     Ok(output(setup).await?.trim_end().into())
 }
 
 /// Runs `command` and gives its standard output.
-pub(crate) async fn output(command: std::process::Command) -> Result<String> {
+pub(crate) async fn output(command: Command) -> Result<String> {
     output_with_input(command, Stdio::null()).await
 }
 
 /// Runs `command` with `input` as its standard input and gives its standard output.
-pub(crate) async fn output_with_input(command: std::process::Command, input: Stdio) -> Result<String> {
+pub(crate) async fn output_with_input(command: Command, input: Stdio) -> Result<String> {
     let said = describe(&command);
-    let mut command = Command::from(command);
+    let mut command = tokio::process::Command::from(command);
     command.stdin(input).kill_on_drop(true);
     let output = timeout(DEADLINE, command.output())
         .await
@@ -53,7 +52,37 @@ pub(crate) async fn output_with_input(command: std::process::Command, input: Std
 }
 
 /// A command as one would type it, without directories.
-pub(crate) fn describe(command: &std::process::Command) -> String {
+pub(crate) fn describe(command: &Command) -> String {
     let name = Path::new(command.get_program()).file_name().unwrap_or_default();
     std::iter::once(name).chain(command.get_args()).map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
+}
+
+/// `command`, started by `program args`: one that becomes what it starts.
+pub(crate) fn through<S: AsRef<OsStr>>(
+    program: PathBuf,
+    args: impl IntoIterator<Item = S>,
+    command: &Command,
+) -> Command {
+    let mut outer = Command::new(program);
+    outer.args(args).arg(command.get_program());
+    with_rest_of(outer, command)
+}
+
+/// The same command once more.
+pub(crate) fn copy(command: &Command) -> Command {
+    with_rest_of(Command::new(command.get_program()), command)
+}
+
+fn with_rest_of(mut new: Command, command: &Command) -> Command {
+    new.args(command.get_args());
+    for (key, value) in command.get_envs() {
+        match value {
+            Some(value) => new.env(key, value),
+            None => new.env_remove(key),
+        };
+    }
+    if let Some(dir) = command.get_current_dir() {
+        new.current_dir(dir);
+    }
+    new
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`kube`] | etcd and kube-apiserver with RBAC, and kube-controller-manager on request |
 //! | [`ovn`] | a northbound database server, alone or as a raft cluster, plain or over TLS |
+//! | [`ovn::lab`] | the whole of OVN with its data path: router, switches, pods, and a client outside |
 //! | [`proxy`] | a TCP proxy that delays, partitions and cuts connections |
 //! | [`process`] | any command, as a child that cannot outlive the test process |
 //!
@@ -19,7 +20,9 @@ pub mod process;
 pub mod proxy;
 
 mod command;
+mod daemon;
 mod eventually;
+mod netns;
 mod port;
 mod scratch;
 

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
-use crate::command::{describe, find};
+use crate::command::{describe, find, through};
 use crate::eventually;
 
 /// A running child with its log. Dropping it kills it.
@@ -29,12 +30,17 @@ impl Process {
     ///
     /// The child gets SIGKILL when this process ends in whatever way.
     pub fn spawn(name: &str, command: &Command, dir: &Path) -> Result<Self> {
+        Self::spawn_bound(name, bind_to_parent(command)?, dir)
+    }
+
+    /// Starts a command that [`bind_to_parent`] has seen.
+    pub(crate) fn spawn_bound(name: &str, mut command: Command, dir: &Path) -> Result<Self> {
         let log = dir.join(format!("{name}.log"));
         let out = OpenOptions::new().create(true).append(true).open(&log);
         let out = out.with_context(|| format!("open {}", log.display()))?;
-        let mut bound = bind_to_parent(command)?;
-        bound.stdin(Stdio::null()).stderr(out.try_clone()?).stdout(out);
-        let child = spawn_from_immortal_thread(bound).with_context(|| format!("start `{}`", describe(command)))?;
+        let said = describe(&command);
+        command.stdin(Stdio::null()).stderr(out.try_clone()?).stdout(out);
+        let child = spawn_from_immortal_thread(command).with_context(|| format!("start `{said}`"))?;
         let pid = Pid::from_raw(child.id().cast_signed());
         Ok(Self { name: name.to_owned(), child: Mutex::new(child), pid, log })
     }
@@ -45,14 +51,20 @@ impl Process {
         self.pid
     }
 
-    /// Sends a signal. An error if the process has ended.
+    /// Sends a signal; after SIGSTOP, waits until every thread has stopped. An error if the process has ended.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         // Not reaped under our feet: a pid of our own unreaped child is never anybody else's.
         let mut child = self.child();
         if let Some(status) = child.try_wait()? {
             return Err(anyhow!("{signal} for {}: it has ended ({status})", self.name));
         }
-        kill(self.pid, signal).with_context(|| format!("{signal} for {}", self.name))
+        kill(self.pid, signal).with_context(|| format!("{signal} for {}", self.name))?;
+        if signal == Signal::SIGSTOP {
+            // On a busy machine its threads may answer for a while before one of them sees the signal.
+            let stopped_or_ended = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+            waitid(Id::Pid(self.pid), stopped_or_ended).with_context(|| format!("wait until {} stops", self.name))?;
+        }
+        Ok(())
     }
 
     /// How it ended, if it has.
@@ -116,19 +128,8 @@ impl Drop for Process {
 
 /// The same command with a parent-death signal. `setpriv` sets it and becomes the program itself, so the child's pid
 /// is the program's; doing it here between fork and exec would need unsafe code.
-fn bind_to_parent(command: &Command) -> Result<Command> {
-    let mut bound = Command::new(find("setpriv", "base")?);
-    bound.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program()).args(command.get_args());
-    for (key, value) in command.get_envs() {
-        match value {
-            Some(value) => bound.env(key, value),
-            None => bound.env_remove(key),
-        };
-    }
-    if let Some(dir) = command.get_current_dir() {
-        bound.current_dir(dir);
-    }
-    Ok(bound)
+pub(crate) fn bind_to_parent(command: &Command) -> Result<Command> {
+    Ok(through(find("setpriv", "base")?, ["--pdeathsig", "KILL", "--"], command))
 }
 
 /// The parent-death signal comes when the *thread* ends that made the child, and every test is a thread of its own.

@@ -46,12 +46,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if std::thread::panicking() || std::env::var_os(KEEP).is_some() {
-            #[allow(clippy::print_stderr, reason = "whoever reads the failed test wants to know")]
-            {
-                eprintln!("logs kept in {}", self.path.display());
-            }
-        } else {
+        if !std::thread::panicking() && std::env::var_os(KEEP).is_none() {
             // What could not be removed now is the sweeper's.
             let _ = fs::remove_dir_all(&self.path);
         }
@@ -75,7 +70,7 @@ fn root() -> Result<&'static Path> {
             fs::remove_dir_all(&path).with_context(|| format!("remove {}", path.display()))?;
         }
         fs::create_dir(&path).with_context(|| format!("create {}", path.display()))?;
-        keep_after_panic(path.join("keep"));
+        keep_after_panic(&path);
         let pipe = sweeper(&path)?;
         let _ = ROOT.set((path, pipe));
     }
@@ -103,15 +98,19 @@ fn sweeper(path: &Path) -> Result<ChildStdin> {
     sweeper.stdin.take().context("stdin of the sweeper")
 }
 
-/// Fixtures shared by a whole test binary are never dropped: a panic marks their logs as worth keeping.
-fn keep_after_panic(marker: PathBuf) {
-    let before = std::panic::take_hook();
-    let keep_all = std::env::var_os(KEEP).is_some();
-    if keep_all {
+/// Fixtures shared by a whole test binary are never dropped: a panic marks all that is there as worth keeping.
+fn keep_after_panic(root: &Path) {
+    let marker = root.join("keep");
+    if std::env::var_os(KEEP).is_some() {
         let _ = fs::write(&marker, "");
     }
+    let before = std::panic::take_hook();
+    let root = root.to_owned();
     std::panic::set_hook(Box::new(move |info| {
-        let _ = fs::write(&marker, "");
         before(info);
+        #[allow(clippy::print_stderr, reason = "whoever reads of the failed test wants to know")]
+        if fs::write(&marker, "").is_ok() {
+            eprintln!("the logs are kept in {}", root.display());
+        }
     }));
 }

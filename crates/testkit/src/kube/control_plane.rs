@@ -1,6 +1,5 @@
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use tokio::net::TcpStream;
 use super::Kubeconfig;
 use super::flags::{self, Pki};
 use crate::command::find_pinned;
+use crate::daemon::Daemon;
 use crate::process::Process;
 use crate::{ReservedPort, Scratch, Signal};
 
@@ -48,12 +48,9 @@ pub struct ControlPlane {
     dir: Scratch,
 }
 
-/// How to start a part again as it was.
 #[derive(Debug)]
 struct Server {
-    name: &'static str,
-    command: Command,
-    process: Option<Process>,
+    daemon: Daemon,
     port: ReservedPort,
 }
 
@@ -74,8 +71,8 @@ impl ControlPlane {
             &identity,
         )?;
         let mut plane = Self {
-            api_server: Server { name: "kube-apiserver", command: api_server, process: None, port: api_port },
-            etcd: Server { name: "etcd", command: etcd, process: None, port: etcd_port },
+            api_server: Server { daemon: Daemon::new("kube-apiserver", &api_server, dir.path())?, port: api_port },
+            etcd: Server { daemon: Daemon::new("etcd", &etcd, dir.path())?, port: etcd_port },
             controller_manager: None,
             admin,
             pki,
@@ -95,7 +92,8 @@ impl ControlPlane {
         let kubeconfig = self.user("system:kube-controller-manager", None)?;
         let port = ReservedPort::new()?;
         let command = flags::controller_manager(&program, &self.pki, kubeconfig.path(), &port, controllers);
-        self.controller_manager = Some(Server { name: "kube-controller-manager", command, process: None, port });
+        let daemon = Daemon::new("kube-controller-manager", &command, self.dir.path())?;
+        self.controller_manager = Some(Server { daemon, port });
         self.restart(Part::ControllerManager).await
     }
 
@@ -163,30 +161,24 @@ impl ControlPlane {
 
     /// Ends a part with `signal` (SIGKILL, SIGTERM) and waits until it is gone.
     pub async fn stop(&mut self, part: Part, signal: Signal) -> Result<()> {
-        self.process(part)?.end(signal).await?;
-        self.server_mut(part)?.process = None;
-        Ok(())
+        self.server_mut(part)?.daemon.stop(signal).await
     }
 
     /// Starts a part that was stopped, at its old address and with its old data, and waits until it is ready.
     pub async fn restart(&mut self, part: Part) -> Result<()> {
-        let dir = self.dir.path().to_owned();
+        let admin = self.admin.clone();
         let server = self.server_mut(part)?;
-        ensure!(server.process.is_none(), "{} is running", server.name);
-        let process = Process::spawn(server.name, &server.command, &dir)?;
         let address = server.port.address();
-        // For etcd a listening socket is enough: its clients wait, while a refused one would back off for a second.
-        process.wait_ready(READY, async || Ok(TcpStream::connect(address).await?)).await?;
-        if part == Part::ApiServer {
-            let client = self.client().await?;
-            process
-                .wait_ready(READY, async || {
-                    Ok(client.request_text(http::Request::get("/readyz").body(Vec::new())?).await?)
-                })
-                .await?;
-        }
-        self.server_mut(part)?.process = Some(process);
-        Ok(())
+        let ready = async || {
+            // For etcd a listening socket is enough: its clients wait, while a refused one would back off for a second.
+            TcpStream::connect(address).await?;
+            if part == Part::ApiServer {
+                let ready = http::Request::get("/readyz").body(Vec::new())?;
+                admin.client().await?.request_text(ready).await?;
+            }
+            Ok(())
+        };
+        server.daemon.start(READY, ready).await
     }
 
     /// What a part has logged.
@@ -195,8 +187,7 @@ impl ControlPlane {
     }
 
     fn process(&self, part: Part) -> Result<&Process> {
-        let server = self.server(part)?;
-        server.process.as_ref().with_context(|| format!("{} is stopped", server.name))
+        self.server(part)?.daemon.process()
     }
 
     fn server(&self, part: Part) -> Result<&Server> {

@@ -1,8 +1,12 @@
-//! OVN, started for one test.
+//! OVN, started for one test: the northbound database alone, or the whole with its data path in [`lab`].
 
+pub mod lab;
+
+mod host;
 mod northbound;
 mod tls;
 
+pub use host::{Host, NoAnswer};
 pub use northbound::Northbound;
 pub use tls::{ServerName, Tls};
 

@@ -9,8 +9,8 @@ use tokio::net::UnixStream;
 
 use super::{DATABASE, ServerName, Tls, schema, tool};
 use crate::command::{output, output_with_input};
+use crate::daemon::Daemon;
 use crate::eventually;
-use crate::process::Process;
 use crate::{ReservedPort, Scratch, Signal};
 
 const READY: Duration = Duration::from_secs(20);
@@ -28,8 +28,7 @@ pub struct Northbound {
 
 #[derive(Debug)]
 struct Member {
-    name: String,
-    process: Option<Process>,
+    daemon: Daemon,
     tcp: ReservedPort,
     ssl: Option<ReservedPort>,
     /// Where the other members find it; `None` outside a cluster.
@@ -57,19 +56,33 @@ impl Northbound {
         let tls = tls.map(|name| Tls::new(name, &dir.join("tls"))).transpose()?;
         let mut nb = Self { members: Vec::new(), tls, dir };
         for index in 0..members {
-            let member = Member {
-                name: format!("nb{index}"),
-                process: None,
-                tcp: ReservedPort::new()?,
-                ssl: nb.tls.is_some().then(ReservedPort::new).transpose()?,
-                raft: clustered.then(ReservedPort::new).transpose()?,
-            };
-            nb.members.push(member);
+            let (tcp, ssl) = (ReservedPort::new()?, nb.tls.is_some().then(ReservedPort::new).transpose()?);
+            let server = nb.server(index, &tcp, ssl.as_ref())?;
+            let daemon = Daemon::new(&format!("nb{index}"), &server, nb.dir.path())?;
+            nb.members.push(Member { daemon, tcp, ssl, raft: clustered.then(ReservedPort::new).transpose()? });
             nb.create_database(index).await?;
             nb.restart(index).await?;
         }
         nb.nbctl(["init"]).await?;
         Ok(nb)
+    }
+
+    fn server(&self, index: usize, tcp: &ReservedPort, ssl: Option<&ReservedPort>) -> Result<Command> {
+        let mut server = tool("ovsdb-server", self.dir.path())?;
+        server
+            .arg("-vsyslog:off")
+            .arg(format!("--unixctl={}", self.control(index).display()))
+            .arg(format!("--remote=punix:{}", self.socket(index).display()))
+            .arg(format!("--remote=ptcp:{}:127.0.0.1", tcp.number()));
+        if let (Some(port), Some(tls)) = (ssl, &self.tls) {
+            server
+                .arg(format!("--remote=pssl:{}:127.0.0.1", port.number()))
+                .arg(format!("--private-key={}", tls.server.key.display()))
+                .arg(format!("--certificate={}", tls.server.certificate.display()))
+                .arg(format!("--ca-cert={}", tls.authority.display()));
+        }
+        server.arg(self.database(index));
+        Ok(server)
     }
 
     async fn create_database(&self, index: usize) -> Result<()> {
@@ -130,38 +143,18 @@ impl Northbound {
 
     /// Sends a signal to a member.
     pub fn signal(&self, member: usize, signal: Signal) -> Result<()> {
-        self.process(member)?.signal(signal)
+        self.members[member].daemon.process()?.signal(signal)
     }
 
     /// Ends a member with `signal` (SIGKILL, SIGTERM) and waits until it is gone.
     pub async fn stop(&mut self, member: usize, signal: Signal) -> Result<()> {
-        self.process(member)?.end(signal).await?;
-        self.members[member].process = None;
-        Ok(())
+        self.members[member].daemon.stop(signal).await
     }
 
     /// Starts a member that was stopped, on the addresses and the file that it had, and waits until it serves.
     pub async fn restart(&mut self, index: usize) -> Result<()> {
-        let member = &self.members[index];
-        ensure!(member.process.is_none(), "{} is running", member.name);
-        let mut server = tool("ovsdb-server", self.dir.path())?;
-        server
-            .arg("-vsyslog:off")
-            .arg(format!("--unixctl={}", self.control(index).display()))
-            .arg(format!("--remote=punix:{}", self.socket(index).display()))
-            .arg(format!("--remote=ptcp:{}:127.0.0.1", member.tcp.number()));
-        if let (Some(port), Some(tls)) = (&member.ssl, &self.tls) {
-            server
-                .arg(format!("--remote=pssl:{}:127.0.0.1", port.number()))
-                .arg(format!("--private-key={}", tls.server.key.display()))
-                .arg(format!("--certificate={}", tls.server.certificate.display()))
-                .arg(format!("--ca-cert={}", tls.authority.display()));
-        }
-        server.arg(self.database(index));
-        let process = Process::spawn(&member.name, &server, self.dir.path())?;
         let socket = self.socket(index);
-        process.wait_ready(READY, async || Ok(UnixStream::connect(&socket).await?)).await?;
-        self.members[index].process = Some(process);
+        self.members[index].daemon.start(READY, async || Ok(UnixStream::connect(&socket).await?)).await?;
         // Without quorum a member never gets `connected`: whoever restarts the first of two lost ones waits later.
         if self.has_quorum() {
             let mut wait = self.client("wait", &self.unix(index))?;
@@ -172,7 +165,7 @@ impl Northbound {
     }
 
     fn has_quorum(&self) -> bool {
-        let running = self.members.iter().filter(|member| member.process.is_some()).count();
+        let running = self.members.iter().filter(|member| member.daemon.is_running()).count();
         running * 2 > self.members.len()
     }
 
@@ -258,18 +251,13 @@ impl Northbound {
 
     /// What a member has logged.
     pub fn log(&self, member: usize) -> Result<String> {
-        Ok(self.process(member)?.log())
+        Ok(self.members[member].daemon.process()?.log())
     }
 
     fn client(&self, verb: &str, remotes: &str) -> Result<Command> {
         let mut client = tool("ovsdb-client", self.dir.path())?;
         client.args(["--timeout=20", verb, remotes]);
         Ok(client)
-    }
-
-    fn process(&self, member: usize) -> Result<&Process> {
-        let member = self.members.get(member).with_context(|| format!("there is no member {member}"))?;
-        member.process.as_ref().with_context(|| format!("{} is stopped", member.name))
     }
 
     fn database(&self, member: usize) -> PathBuf {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "in a test, also in its helpers, a panic is the report")]
 
 mod kube;
+mod lab;
 mod northbound;
 mod process;
 mod proxy;

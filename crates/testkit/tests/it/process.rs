@@ -1,5 +1,5 @@
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -25,9 +25,7 @@ async fn a_child_survives_the_thread_that_asked_for_it() {
     let child = std::thread::scope(|threads| threads.spawn(|| sleeper(&dir)).join().unwrap());
     // Had the thread been its parent, the signal would be there before the thread could be joined.
     child.signal(Signal::SIGSTOP).unwrap();
-    eventually("it stops", SOON, async || (state(child.pid()) == Some('T')).then_some(()).ok_or("not yet"))
-        .await
-        .unwrap();
+    assert_eq!(state(child.pid()), Some('T'));
     assert_eq!(child.exit_status().unwrap(), None);
 }
 
@@ -64,22 +62,31 @@ async fn a_child_that_dies_instead_of_serving_tells_why_at_once() {
     assert!(reason.contains("no such port"), "{reason}");
 }
 
-/// A test process that is killed: this binary again, running only the test below.
-#[tokio::test]
-async fn children_and_files_go_with_a_killed_test_process() {
-    let dir = Scratch::new("process").unwrap();
+/// This binary again, with a test that only runs here.
+fn victim(test: &str, dir: &Scratch) -> Process {
     let mut victim = Command::new(std::env::current_exe().unwrap());
-    victim.args(["--exact", "process::starts_a_child_and_waits_to_be_killed", "--ignored", "--nocapture"]);
-    let victim = Process::spawn("victim", &victim, dir.path()).unwrap();
-    let (child, scratch) = eventually("it has started its child", SOON, async || {
+    victim.args(["--exact", &format!("process::{test}"), "--ignored", "--nocapture"]);
+    Process::spawn("victim", &victim, dir.path()).unwrap()
+}
+
+/// What the victim has told: the pid of its child and the path of its files.
+async fn told(victim: &Process) -> (String, PathBuf) {
+    eventually("the victim has told", SOON, async || {
         let log = victim.log();
         let line = log.lines().find_map(|line| line.split_once("victim: ")).ok_or("not yet")?.1.to_owned();
         let (pid, path) = line.split_once(' ').ok_or("half a line")?;
-        Ok::<_, &str>((pid.to_owned(), path.to_owned()))
+        Ok::<_, &str>((pid.to_owned(), path.into()))
     })
     .await
-    .unwrap();
-    assert!(state(&child).is_some() && Path::new(&scratch).is_dir());
+    .unwrap()
+}
+
+#[tokio::test]
+async fn children_and_files_go_with_a_killed_test_process() {
+    let dir = Scratch::new("process").unwrap();
+    let victim = victim("starts_a_child_and_waits_to_be_killed", &dir);
+    let (child, scratch) = told(&victim).await;
+    assert!(state(&child).is_some() && scratch.is_dir());
 
     victim.end(Signal::SIGKILL).await.unwrap();
     eventually("its child ends", SOON, async || match state(&child) {
@@ -89,9 +96,26 @@ async fn children_and_files_go_with_a_killed_test_process() {
     })
     .await
     .unwrap();
-    eventually("its files go", SOON, async || (!Path::new(&scratch).exists()).then_some(()).ok_or("still there"))
-        .await
-        .unwrap();
+    gone(&scratch).await;
+}
+
+#[tokio::test]
+async fn the_logs_of_a_failed_test_are_kept() {
+    let dir = Scratch::new("process").unwrap();
+    let victim = victim("starts_a_child_and_panics", &dir);
+    let (_, scratch) = told(&victim).await;
+    assert!(!victim.wait_exit(SOON).await.unwrap().success());
+    let root = scratch.parent().unwrap();
+    assert!(victim.log().contains(&format!("the logs are kept in {}", root.display())), "{}", victim.log());
+    // The sweeper's last deed.
+    gone(&root.join("keep")).await;
+    assert!(scratch.join("sleeper.log").is_file());
+    fs::remove_dir_all(root).unwrap();
+}
+
+async fn gone(path: &Path) {
+    let what = format!("{} is gone", path.display());
+    eventually(&what, SOON, async || if path.exists() { Err("still there") } else { Ok(()) }).await.unwrap();
 }
 
 #[tokio::test]
@@ -101,4 +125,13 @@ async fn starts_a_child_and_waits_to_be_killed() {
     let child = sleeper(&dir);
     println!("victim: {} {}\n", child.pid(), dir.path().display());
     child.wait_exit(Duration::from_mins(1)).await.unwrap();
+}
+
+#[tokio::test]
+#[ignore = "the victim of the_logs_of_a_failed_test_are_kept"]
+async fn starts_a_child_and_panics() {
+    let dir = Scratch::new("victim").unwrap();
+    let child = sleeper(&dir);
+    println!("victim: {} {}\n", child.pid(), dir.path().display());
+    panic!("as it should");
 }
