@@ -1,0 +1,44 @@
+# Every target sees to what it needs: there is nothing to install by hand except Rust (https://rustup.rs).
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: advisories bench build clean docs fmt help lint test
+
+step := hack/step
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## compile everything, unoptimised
+	@$(step) setup hack/setup base
+	@$(step) build cargo build --workspace
+
+test: ## run every test, against a real etcd, kube-apiserver and OVN
+	@$(step) setup hack/setup ovn kube
+	@$(step) compile cargo test --workspace --no-run
+	@$(step) test cargo test --workspace
+
+lint: ## check formatting, clippy, licences and sources of dependencies, and shell scripts
+	@$(step) setup hack/setup lint
+	@$(step) lockfile cargo metadata --locked --format-version 1 --quiet >/dev/null
+	@$(step) fmt cargo fmt --all --check
+	@$(step) clippy cargo clippy --workspace --all-targets -- -D warnings
+	@$(step) deny hack/deny licenses bans sources
+	@$(step) shellcheck shellcheck hack/setup hack/step hack/deny .ci/run
+
+advisories: ## check dependencies for known vulnerabilities (needs a network)
+	@$(step) setup hack/setup lint
+	@$(step) advisories hack/deny advisories
+
+bench: ## measure; SCENARIO=name and N=count choose what and how much
+	@$(step) setup hack/setup ovn kube
+	@$(step) bench cargo run --profile bench -p groundcrew-bench -- $(SCENARIO) $(if $(N),--n $(N))
+
+docs: ## build the API documentation, without broken links
+	@$(step) docs env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+fmt: ## format the code
+	@cargo fmt --all
+
+clean: ## remove what was built (the tools in the user's cache stay)
+	@cargo clean
