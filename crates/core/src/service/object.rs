@@ -117,6 +117,11 @@ impl Strings {
         self.known.insert(Arc::clone(&new));
         new
     }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.known.len()
+    }
 }
 
 /// Reads a Service. `None` if it lacks what the API server always sets.

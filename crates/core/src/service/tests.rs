@@ -1,1 +1,274 @@
+//! The promises to users as properties; then the stories that explain them.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::discovery::v1 as discovery;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::class::{Class, Intent};
+use super::desired::desired;
+use super::names;
+use super::object::{self, Service, Strings};
+use super::sharing::{Place, place};
+use super::status::{Status, withdrawal};
+use crate::provider::{ErrorKind, Ingress, IpMode, ProviderError, Reachable, Realised};
+
+fn read(json: Value) -> Service {
+    let service: core::Service = serde_json::from_value(json).unwrap();
+    object::service(&service, &["kept.example/"], &mut Strings::default()).unwrap()
+}
+
+/// A Service as the API server sends it, with `more` merged over it.
+fn raw(name: &str, more: &Value) -> Value {
+    let mut service = json!({
+        "metadata": {
+            "namespace": "ns", "name": name, "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z",
+            "uid": uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, name.as_bytes()).to_string(),
+        },
+        "spec": { "type": "LoadBalancer", "loadBalancerClass": "c", "ports": [{ "port": 80 }], "ipFamilies": ["IPv4"] },
+    });
+    merge(&mut service, more);
+    service
+}
+
+/// JSON merge, with our own conditions merged by their type as the API server does.
+fn merge(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (field, value) in from {
+                if value.is_null() {
+                    into.remove(field);
+                } else {
+                    merge(into.entry(field).or_insert(Value::Null), value);
+                }
+            }
+        }
+        (Value::Array(into), Value::Array(from)) if from.iter().any(|v| v.get("type").is_some()) => {
+            for change in from {
+                let same = |v: &Value| v.get("type") == change.get("type");
+                if change.get("$patch").is_some() {
+                    into.retain(|v| !same(v));
+                } else if let Some(present) = into.iter_mut().find(|v| same(v)) {
+                    merge(present, change);
+                } else {
+                    into.push(change.clone());
+                }
+            }
+        }
+        (into, Value::Array(from)) if into.is_null() => {
+            let kept: Vec<_> = from.iter().filter(|v| v.get("$patch").is_none()).cloned().collect();
+            *into = kept.into();
+        }
+        (into, from) => *into = from.clone(),
+    }
+}
+
+prop_compose! {
+    fn member()(
+        name in 0u8..8, created in 0u8..4, living: bool,
+        ports in prop::collection::btree_set((80u16..84, prop::bool::ANY), 1..4),
+    ) -> Service {
+        let ports: Vec<_> = ports.iter().map(|(port, udp)| {
+            json!({ "name": format!("p{port}{udp}"), "port": port, "protocol": if *udp { "UDP" } else { "TCP" } })
+        }).collect();
+        let ingress = if living { json!([{ "ip": "192.0.2.1" }]) } else { json!([]) };
+        read(raw(&format!("s{name}"), &json!({
+            "metadata": {
+                "creationTimestamp": format!("2026-01-01T00:00:0{created}Z"),
+                "annotations": { names::SHARING_KEY: "k" },
+            },
+            "spec": { "ports": ports },
+            "status": { "loadBalancer": { "ingress": ingress } },
+        })))
+    }
+}
+prop_compose! {
+    fn group()(members in prop::collection::vec(member(), 1..8)) -> Vec<Box<Service>> {
+        let mut seen = BTreeSet::new();
+        members.into_iter().filter(|m| seen.insert(m.key().clone())).map(Box::new).collect()
+    }
+}
+prop_compose! {
+    fn statuses()(
+        addresses in prop::collection::vec(1u8..5, 0..3), backends: bool, failed in prop::option::of(0usize..7),
+        unknown in prop::option::of("[a-z]{1,5}"),
+    ) -> Status {
+        let ingress = addresses.into_iter().map(|n| Ingress { address: IpAddr::from([192, 0, 2, n]), mode: IpMode::Proxy });
+        match failed {
+            Some(n) => Status::failed(&ProviderError::new(ErrorKind::ALL[n], "because")),
+            None => {
+                let realised = unknown.map_or(Realised::Yes, Realised::Unknown);
+                Status::served(&Reachable { ingress: ingress.collect(), realised }, backends)
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_port_of_a_shared_address_has_two_users(group in group()) {
+        let accepted: Vec<_> = group.iter().filter(|m| !matches!(place(m, &group), Place::Refused { .. })).collect();
+        let mut taken = BTreeSet::new();
+        for member in accepted {
+            for port in &member.ports {
+                prop_assert!(taken.insert((port.protocol, port.port)), "{}", member.key());
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_in_which_members_are_seen_decides_nothing(group in group(), seed: u64) {
+        let mut other = group.clone();
+        other.sort_by_key(|m| seed.wrapping_mul(u64::try_from(m.owner.uid.as_u128() >> 64).unwrap()));
+        for member in &group {
+            prop_assert_eq!(place(member, &group), place(member, &other));
+        }
+    }
+
+    #[test]
+    fn a_newcomer_never_takes_a_port_from_a_member_that_is_served(group in group(), newcomer in member()) {
+        prop_assume!(newcomer.ingress.is_empty() && group.iter().all(|m| m.key() != newcomer.key()));
+        let mut larger = group.clone();
+        larger.push(Box::new(newcomer));
+        for member in group.iter().filter(|m| !m.ingress.is_empty()) {
+            let (before, after) = (place(member, &group), place(member, &larger));
+            prop_assert_eq!(matches!(before, Place::Refused { .. }), matches!(after, Place::Refused { .. }));
+        }
+    }
+
+    #[test]
+    fn a_status_that_is_written_is_not_written_again(first in statuses(), second in statuses()) {
+        let mut service = raw("s", &json!({}));
+        for status in [&first, &second] {
+            if let Some(patch) = status.patch(&read(service.clone()), Timestamp::now()) {
+                merge(&mut service, &patch);
+            }
+            prop_assert_eq!(status.patch(&read(service.clone()), Timestamp::now()), None);
+        }
+        if let Some(patch) = withdrawal(&read(service.clone())) {
+            merge(&mut service, &patch);
+        }
+        prop_assert_eq!(withdrawal(&read(service)), None);
+    }
+
+    #[test]
+    fn an_error_never_takes_a_living_address_away(n in 0usize..7) {
+        let service = read(raw("s", &json!({ "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }] } } })));
+        let patch = Status::failed(&ProviderError::new(ErrorKind::ALL[n], "because")).patch(&service, Timestamp::now());
+        prop_assert!(patch.unwrap()["status"].get("loadBalancer").is_none());
+    }
+}
+
+#[test]
+fn a_condition_of_another_controller_is_neither_read_nor_written() {
+    let theirs = json!({ "type": "other.example/Ready", "status": "True", "reason": "R", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z" });
+    let mut raw = raw("s", &json!({ "status": { "conditions": [theirs] } }));
+    let status = Status::failed(&ProviderError::new(ErrorKind::Quota, "none left"));
+    let patch = status.patch(&read(raw.clone()), Timestamp::now()).unwrap();
+    merge(&mut raw, &patch);
+    assert_eq!(raw["status"]["conditions"][0], theirs);
+    assert_eq!(raw["status"]["conditions"].as_array().unwrap().len(), 2);
+    let patch = withdrawal(&read(raw.clone())).unwrap();
+    merge(&mut raw, &patch);
+    assert_eq!(raw["status"]["conditions"], json!([theirs]));
+}
+
+#[test]
+fn the_transition_time_moves_with_the_status_alone() {
+    let mut raw = raw("s", &json!({}));
+    let failed = |message: &str| Status::failed(&ProviderError::new(ErrorKind::Quota, message));
+    for (message, time) in [("one", "2026-01-01T00:00:00Z"), ("two", "2026-01-02T00:00:00Z")] {
+        let patch = failed(message).patch(&read(raw.clone()), time.parse().unwrap()).unwrap();
+        merge(&mut raw, &patch);
+    }
+    let condition = &raw["status"]["conditions"][0];
+    assert_eq!((&condition["message"], &condition["lastTransitionTime"]), (&json!("two"), &json!("2026-01-01T00:00:00Z")));
+}
+
+#[test]
+fn classes_decide_who_serves() {
+    let ours = Class { name: "c".into(), classless: false };
+    let greedy = Class { name: "c".into(), classless: true };
+    let claim = |by: &str| json!({ "finalizers": [names::FINALIZER], "annotations": { names::CLAIMED_BY: by } });
+    let case = |more: Value| read(raw("s", &more));
+    let table = [
+        ("our class", case(json!({})), Intent::Serve, Intent::Serve),
+        ("another class", case(json!({ "spec": { "loadBalancerClass": "d" } })), Intent::Ignore, Intent::Ignore),
+        ("no class", case(json!({ "spec": { "loadBalancerClass": null } })), Intent::Ignore, Intent::Serve),
+        (
+            "no class, taken by us while the switch was on",
+            case(json!({ "metadata": claim("c"), "spec": { "loadBalancerClass": null } })),
+            Intent::Serve,
+            Intent::Serve,
+        ),
+        (
+            "no class, taken by another controller of ours",
+            case(json!({ "metadata": claim("d"), "spec": { "loadBalancerClass": null } })),
+            Intent::Ignore,
+            Intent::Ignore,
+        ),
+        (
+            "type changed away",
+            case(json!({ "metadata": claim("c"), "spec": { "type": "ClusterIP", "loadBalancerClass": null } })),
+            Intent::Leave,
+            Intent::Leave,
+        ),
+        (
+            "type changed away, but the finalizer is somebody else's",
+            case(json!({ "metadata": { "finalizers": [names::FINALIZER] }, "spec": { "type": "ClusterIP" } })),
+            Intent::Ignore,
+            Intent::Ignore,
+        ),
+        (
+            "deleted before it was claimed",
+            case(json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } })),
+            Intent::Ignore,
+            Intent::Ignore,
+        ),
+    ];
+    for (story, service, strict, with_switch) in table {
+        assert_eq!((ours.intent(&service), greedy.intent(&service)), (strict, with_switch), "{story}");
+    }
+}
+
+#[test]
+fn a_source_range_that_cannot_be_read_refuses_the_service_rather_than_opening_it() {
+    let service = read(raw("s", &json!({ "spec": { "loadBalancerSourceRanges": ["10.0.0.0/8", "everyone"] } })));
+    let refused = desired(&service, &mut std::iter::empty(), &[Box::new(service.clone())], vec![]).unwrap_err();
+    assert_eq!(refused.to_string(), "spec.loadBalancerSourceRanges: \"everyone\" is not a CIDR");
+}
+
+#[test]
+fn an_endpoint_of_two_slices_or_of_two_addresses_is_one_backend() {
+    let service = read(raw("s", &json!({ "spec": { "ports": [{ "name": "web", "port": 80 }] } })));
+    let slice = |name: &str| {
+        let slice = json!({
+            "metadata": { "namespace": "ns", "name": name, "labels": { "kubernetes.io/service-name": "s" } },
+            "addressType": "IPv4", "ports": [{ "name": "web", "port": 8080 }, { "name": "other", "port": 1 }],
+            "endpoints": [{ "addresses": ["10.0.0.1", "10.0.0.9"] }],
+        });
+        let slice: discovery::EndpointSlice = serde_json::from_value(slice).unwrap();
+        object::slice(&slice, &mut Strings::default()).unwrap()
+    };
+    let slices = [slice("a"), slice("b")];
+    let wanted = desired(&service, &mut slices.iter(), &[Box::new(service.clone())], vec![]).unwrap();
+    let backends: Vec<_> = wanted.frontends[0].backends.iter().map(|b| (b.address.to_string(), b.port)).collect();
+    assert_eq!(backends, [("10.0.0.1".to_owned(), 8080)]);
+}
+
+#[test]
+fn strings_are_kept_once_and_forgotten_when_nobody_has_them() {
+    let mut strings = Strings::default();
+    let one = strings.share("namespace");
+    assert!(std::sync::Arc::ptr_eq(&one, &strings.share("namespace")));
+    for n in 0..100_000 {
+        strings.share(&format!("passing-{n}"));
+    }
+    assert!(strings.len() < 10_000, "{} strings kept", strings.len());
+    assert!(std::sync::Arc::ptr_eq(&one, &strings.share("namespace")));
+}
