@@ -98,12 +98,9 @@ prop_compose! {
         unknown in prop::option::of("[a-z]{1,5}"),
     ) -> Status {
         let ingress = addresses.into_iter().map(|n| Ingress { address: IpAddr::from([192, 0, 2, n]), mode: IpMode::Proxy });
-        match failed {
-            Some(n) => Status::failed(&ProviderError::new(ErrorKind::ALL[n], "because")),
-            None => {
-                let realised = unknown.map_or(Realised::Yes, Realised::Unknown);
-                Status::served(&Reachable { ingress: ingress.collect(), realised }, backends)
-            }
+        if let Some(n) = failed { Status::failed(&ProviderError::new(ErrorKind::ALL[n], "because")) } else {
+            let realised = unknown.map_or(Realised::Yes, Realised::Unknown);
+            Status::served(&Reachable { ingress: ingress.collect(), realised }, backends)
         }
     }
 }
@@ -187,7 +184,10 @@ fn the_transition_time_moves_with_the_status_alone() {
         merge(&mut raw, &patch);
     }
     let condition = &raw["status"]["conditions"][0];
-    assert_eq!((&condition["message"], &condition["lastTransitionTime"]), (&json!("two"), &json!("2026-01-01T00:00:00Z")));
+    assert_eq!(
+        (&condition["message"], &condition["lastTransitionTime"]),
+        (&json!("two"), &json!("2026-01-01T00:00:00Z"))
+    );
 }
 
 #[test]

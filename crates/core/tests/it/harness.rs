@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use groundcrew_core::key::ServiceKey;
-use groundcrew_core::runtime::{RuntimeArgs, StartError, run_until};
+use groundcrew_core::runtime::{Runtime, RuntimeArgs, StartError, run_until};
 use groundcrew_core::service::{self, ServiceArgs, names};
 use groundcrew_core::testing::MemoryCloud;
 use groundcrew_testkit::eventually;
@@ -93,7 +93,29 @@ impl Lab {
     }
 
     pub(crate) async fn start(&self, flags: &[&str]) -> Controller {
-        let controller = self.start_cold(flags).await;
+        let (class, cloud, service) = (self.class.clone(), Arc::new(self.cloud.clone()), self.args(flags).service);
+        self.start_with(flags, async move |runtime| service::start(&runtime, &class, &service, &cloud)).await
+    }
+
+    /// Anything on a runtime, ready.
+    pub(crate) async fn start_with<F, Fut>(&self, flags: &[&str], start: F) -> Controller
+    where
+        F: FnOnce(Runtime) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<(), StartError>> + Send,
+    {
+        let (started, admin) = oneshot::channel();
+        let stop = CancellationToken::new();
+        let (args, stopped) = (self.args(flags).runtime, stop.clone());
+        let ended = tokio::spawn(async move {
+            run_until(stopped, CancellationToken::new(), "test", args, async move |runtime| {
+                let admin = runtime.admin;
+                start(runtime).await?;
+                let _ = started.send(admin);
+                Ok(())
+            })
+            .await
+        });
+        let controller = Controller { admin: admin.await.unwrap(), stop, ended };
         eventually("the controller is ready", SOON, async || match controller.get("/readyz").await {
             (200, _) => Ok(()),
             (_, why) => Err(why),
@@ -103,21 +125,10 @@ impl Lab {
         controller
     }
 
-    pub(crate) async fn start_cold(&self, flags: &[&str]) -> Controller {
+    fn args(&self, flags: &[&str]) -> Args {
         let kubeconfig = self.control_plane.kubeconfig_path().to_str().unwrap();
         let common = ["test", "--kubeconfig", kubeconfig, "--admin-address", "127.0.0.1:0", "--log", "debug"];
-        let lease = ["--lease-namespace", &self.namespace];
-        let args = Args::parse_from(common.iter().chain(&lease).chain(flags));
-        let (class, cloud) = (self.class.clone(), Arc::new(self.cloud.clone()));
-        let (started, admin) = oneshot::channel();
-        let stop = CancellationToken::new();
-        let running = run_until(stop.clone(), CancellationToken::new(), "test", args.runtime, async move |runtime| {
-            service::start(&runtime, &class, &args.service, &cloud)?;
-            let _ = started.send(runtime.admin);
-            Ok(())
-        });
-        let ended = tokio::spawn(running);
-        Controller { admin: admin.await.unwrap(), stop, ended }
+        Args::parse_from(common.iter().chain(&["--lease-namespace", &self.namespace]).chain(flags))
     }
 
     pub(crate) fn services(&self) -> Api<Service> {

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::harness::{Lab, SOON, address, is_claimed, ready};
 
-async fn events(lab: &Lab, service: &str) -> Vec<(String, String)> {
+pub(crate) async fn events(lab: &Lab, service: &str) -> Vec<(String, String)> {
     let api: Api<Event> = Api::namespaced(lab.client.clone(), &lab.namespace);
     let about = |event: &Event| event.regarding.as_ref().is_some_and(|r| r.name.as_deref() == Some(service));
     let events = api.list(&ListParams::default()).await.unwrap();

@@ -1,5 +1,7 @@
 //! A watch that folds into a cache and never gives up.
 
+mod guard;
+
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -12,6 +14,8 @@ use rand::Rng;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
+
+pub use guard::Guarded;
 
 use crate::runtime::Readiness;
 
@@ -35,6 +39,10 @@ pub trait Sink<K>: Send {
     fn listed(&mut self, object: K);
     /// The list is complete.
     fn list_complete(&mut self);
+    /// The object is there, also in a list, but cannot be read ([`Guarded`]): what was known of it stays.
+    fn unreadable(&mut self, _namespace: Option<&str>, _name: &str) {}
+    /// An object that could not be read is gone.
+    fn deleted_unread(&mut self, _namespace: Option<&str>, _name: &str) {}
 }
 
 /// Keeps `sink` fed until `stop`. `what` is waited for by [`Readiness`] until the first list is complete.
