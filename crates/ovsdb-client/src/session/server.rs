@@ -1,0 +1,113 @@
+//! What a server says about itself and its databases in `_Server`.
+
+use uuid::Uuid;
+
+use crate::config::Config;
+use crate::error::Cause;
+
+crate::table! {
+    /// A database that the server serves.
+    pub(crate) struct ServedDatabase = "Database" {
+        pub(crate) name: Box<str>,
+        pub(crate) model: Box<str>,
+        pub(crate) connected: bool,
+        pub(crate) leader: bool,
+        pub(crate) cid: Option<Uuid>,
+        // Moves with each commit: only where members of any standing are used is it worth a notification.
+        pub(crate) index: Option<i64>,
+    }
+}
+
+crate::database! {
+    /// The server's account of itself.
+    pub(crate) struct Server = "_Server" {
+        pub(crate) databases: ServedDatabase,
+    }
+}
+
+/// How far a cluster was seen to be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) cid: Option<Uuid>,
+    pub(crate) index: i64,
+}
+
+impl Server {
+    pub(crate) fn columns(leader_only: bool) -> Vec<&'static str> {
+        let mut columns = vec!["name", "model", "connected", "leader", "cid"];
+        if !leader_only {
+            columns.push("index");
+        }
+        columns
+    }
+
+    fn database(&self, name: &str) -> Option<&ServedDatabase> {
+        self.databases.iter().map(|(_, row)| row.as_ref()).find(|row| &*row.name == name)
+    }
+
+    /// Whether the server may be used for a database, and how far it is.
+    pub(crate) fn judge(&self, name: &str, config: &Config, seen: Progress) -> Result<Progress, Cause> {
+        let Some(row) = self.database(name) else {
+            let known: Vec<_> = self.databases.iter().map(|(_, row)| row.name.as_ref()).collect();
+            return Err(Cause::NoDatabase { database: name.into(), known: known.join(", ") });
+        };
+        let here = Progress { cid: row.cid, index: row.index.unwrap_or(0) };
+        if let Some(wanted) = config.cluster.filter(|wanted| row.cid != Some(*wanted)) {
+            return Err(Cause::OtherCluster { wanted, found: row.cid });
+        }
+        if &*row.model != "clustered" {
+            return Ok(here);
+        }
+        if !row.connected {
+            return Err(Cause::NotConnected);
+        }
+        if config.leader_only && !row.leader {
+            return Err(Cause::NotLeader);
+        }
+        if here.cid == seen.cid && !config.leader_only && here.index < seen.index {
+            return Err(Cause::Stale { index: here.index, seen: seen.index });
+        }
+        Ok(here)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(leader: bool, connected: bool, index: i64) -> Server {
+        let mut server = Server::default();
+        let row = ServedDatabase {
+            name: "db".into(),
+            model: "clustered".into(),
+            connected,
+            leader,
+            cid: Some(Uuid::from_u128(1)),
+            index: Some(index),
+        };
+        server.databases.put(Uuid::from_u128(2), row);
+        server
+    }
+
+    #[test]
+    fn a_member_is_judged_as_the_ovs_client_library_does() {
+        let leader_only = Config::new([]);
+        let any = Config::new([]).any_member();
+        let seen = Progress { cid: Some(Uuid::from_u128(1)), index: 5 };
+        assert!(member(true, true, 5).judge("db", &leader_only, seen).is_ok());
+        assert!(matches!(member(false, true, 5).judge("db", &leader_only, seen), Err(Cause::NotLeader)));
+        assert!(member(false, true, 5).judge("db", &any, seen).is_ok());
+        assert!(matches!(member(true, false, 5).judge("db", &any, seen), Err(Cause::NotConnected)));
+        assert!(matches!(member(false, true, 4).judge("db", &any, seen), Err(Cause::Stale { index: 4, seen: 5 })));
+        assert!(matches!(member(true, true, 5).judge("other", &any, seen), Err(Cause::NoDatabase { .. })));
+        let pinned = Config::new([]).cluster(Uuid::from_u128(9));
+        assert!(matches!(member(true, true, 5).judge("db", &pinned, seen), Err(Cause::OtherCluster { .. })));
+    }
+
+    #[test]
+    fn another_cluster_starts_at_its_own_index() {
+        let any = Config::new([]).any_member();
+        let seen = Progress { cid: Some(Uuid::from_u128(77)), index: 500 };
+        assert!(member(false, true, 4).judge("db", &any, seen).is_ok());
+    }
+}
