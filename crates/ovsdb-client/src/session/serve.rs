@@ -112,6 +112,14 @@ impl<D: Database> Keeper<D> {
     /// Lets callers in or keeps them waiting, and says so.
     fn tell(&self, caller: &Arc<Caller>, doubt: Option<&Cause>) {
         let usable = self.follower.is_live() && doubt.is_none();
+        // First: whoever acts on the state must find callers let in, or kept out, already.
+        self.usable.send_if_modified(|current| {
+            let news = current.is_some() != usable;
+            if news {
+                *current = usable.then(|| Arc::clone(caller));
+            }
+            news
+        });
         if usable {
             self.state.send_if_modified(|state| {
                 let news = !matches!(state, State::InSync { .. });
@@ -133,13 +141,6 @@ impl<D: Database> Keeper<D> {
                 news
             });
         }
-        self.usable.send_if_modified(|current| {
-            let news = current.is_some() != usable;
-            if news {
-                *current = usable.then(|| Arc::clone(caller));
-            }
-            news
-        });
     }
 
     fn handle(

@@ -1,0 +1,366 @@
+//! Peers that no real server would be, to be survived all the same.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use groundcrew_testkit::ovn::Northbound as Server;
+use ovsdb_client::codec::{FrameError, FrameReader};
+use ovsdb_client::{Cause, Client, Op, Replica, Rows, State, TransactError, Uuid};
+use serde_json::{Value, json};
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+
+use crate::nb::{config, in_time, soon};
+
+ovsdb_client::table! {
+    pub(crate) struct Thing = "Thing" { pub(crate) name: Box<str>, pub(crate) tags: ovsdb_client::Set<Box<str>> }
+}
+ovsdb_client::database! {
+    pub(crate) struct Things = "Things" { pub(crate) things: Thing }
+}
+
+/// A server in the test's hands. It has one table and no `_Server`, as old servers do not.
+struct Peer {
+    listener: TcpListener,
+    endpoint: String,
+}
+
+/// A client as the peer sees it.
+struct Visitor {
+    reader: FrameReader<ReadHalf<TcpStream>>,
+    writer: WriteHalf<TcpStream>,
+}
+
+impl Peer {
+    async fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("tcp:{}", listener.local_addr().unwrap());
+        Self { listener, endpoint }
+    }
+
+    async fn accept(&self) -> Visitor {
+        let (read, writer) = tokio::io::split(soon(self.listener.accept()).await.unwrap().0);
+        Visitor { reader: FrameReader::new(read, usize::MAX), writer }
+    }
+
+    /// Accepts a client and takes it as far as the request for its monitor, which is returned.
+    async fn accept_to_monitor(&self) -> (Visitor, Value) {
+        let mut visitor = self.accept().await;
+        visitor.answer("list_dbs", json!(["Things"])).await;
+        visitor.answer("get_schema", schema()).await;
+        let request = visitor.request().await;
+        (visitor, request)
+    }
+
+    /// Accepts a client and gives it one thing of this name.
+    async fn accept_to_sync(&self, name: &str) -> Visitor {
+        let (mut visitor, request) = self.accept_to_monitor().await;
+        visitor.reply(&request, json!([false, Uuid::nil(), things(json!({thing(1): {"initial": {"name": name}}}))])).await;
+        visitor
+    }
+}
+
+impl Visitor {
+    /// The next request that is no probe.
+    async fn request(&mut self) -> Value {
+        loop {
+            let request: Value = serde_json::from_slice(soon(self.reader.next()).await.unwrap()).unwrap();
+            if request["method"] != "echo" {
+                return request;
+            }
+            self.reply(&request, json!([])).await;
+        }
+    }
+
+    async fn answer(&mut self, method: &str, result: Value) {
+        let request = self.request().await;
+        assert_eq!(request["method"], method);
+        self.reply(&request, result).await;
+    }
+
+    async fn reply(&mut self, request: &Value, result: Value) {
+        self.send(&json!({"id": request["id"], "result": result, "error": null})).await;
+    }
+
+    async fn send(&mut self, message: &Value) {
+        self.writer.write_all(message.to_string().as_bytes()).await.unwrap();
+    }
+}
+
+fn schema() -> Value {
+    json!({"name": "Things", "version": "1.0.0", "tables": {"Thing": {"columns": {
+        "name": {"type": "string"},
+        "tags": {"type": {"key": {"type": "string"}, "min": 0, "max": "unlimited"}},
+    }}}})
+}
+
+fn things(rows: Value) -> Value {
+    json!({"Thing": rows})
+}
+
+fn thing(n: u128) -> String {
+    Uuid::from_u128(n).to_string()
+}
+
+fn open(peer: &Peer) -> Replica<Things> {
+    Replica::open(config(&peer.endpoint).dead_after(Duration::from_secs(2)).handshake_timeout(Duration::from_secs(1)))
+}
+
+async fn named(replica: &Replica<Things>, names: &[&str]) {
+    let mut changes = replica.changes();
+    soon(async {
+        loop {
+            let now: Vec<_> = changes.next().await.after.things.iter().map(|(_, row)| row.name.to_string()).collect();
+            if now == names {
+                return;
+            }
+        }
+    })
+    .await;
+}
+
+async fn failed_with(replica: &Replica<Things>, wanted: impl Fn(&Cause) -> bool) {
+    let mut states = replica.client().watch_state();
+    let found = |state: &State| matches!(state, State::Disconnected { error } if wanted(&error.cause));
+    soon(states.wait_for(found)).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_old_server_is_monitored_in_the_words_of_rfc_7047() {
+    let peer = Peer::new().await;
+    let replica = open(&peer);
+    let (mut visitor, mut request) = peer.accept_to_monitor().await;
+    for method in ["monitor_cond_since", "monitor_cond"] {
+        assert_eq!(request["method"], method);
+        visitor.send(&json!({"id": request["id"], "result": null, "error": "unknown method"})).await;
+        request = visitor.request().await;
+    }
+    assert_eq!(request["method"], "monitor");
+    assert_eq!(request["params"][2], json!({"Thing": [{"columns": ["name", "tags"]}]}));
+    let rows = json!({thing(1): {"new": {"name": "a", "tags": ["set", ["x", "y"]]}}, thing(2): {"new": {"name": "b"}}});
+    visitor.reply(&request, things(rows)).await;
+    named(&replica, &["a", "b"]).await;
+    let update = json!({thing(1): {"old": {"tags": ["set", ["x", "y"]]}, "new": {"name": "a", "tags": "y"}}, thing(2): {"old": {"name": "b"}}});
+    visitor.send(&json!({"id": null, "method": "update", "params": ["replica", things(update)]})).await;
+    named(&replica, &["a"]).await;
+    assert_eq!(replica.snapshot().things.get(Uuid::from_u128(1)).unwrap().tags[..], ["y".into()]);
+}
+
+#[tokio::test]
+async fn an_update_that_overtakes_its_snapshot_is_applied_after_it() {
+    let peer = Peer::new().await;
+    let replica = open(&peer);
+    let (mut visitor, request) = peer.accept_to_monitor().await;
+    let early = things(json!({thing(1): {"modify": {"name": "new"}}}));
+    visitor.send(&json!({"id": null, "method": "update3", "params": ["replica", Uuid::nil(), early]})).await;
+    visitor.reply(&request, json!([false, Uuid::nil(), things(json!({thing(1): {"initial": {"name": "old"}}}))])).await;
+    named(&replica, &["new"]).await;
+}
+
+#[tokio::test]
+async fn garbage_ends_the_connection_but_not_the_replica() {
+    let peer = Peer::new().await;
+    let replica = open(&peer);
+    let mut visitor = peer.accept_to_sync("kept").await;
+    named(&replica, &["kept"]).await;
+    visitor.writer.write_all(b"HTTP/1.1 400 Bad Request\r\n").await.unwrap();
+    failed_with(&replica, |cause| matches!(cause, Cause::Frame(FrameError::Garbage { byte: b'H' }))).await;
+    assert_eq!(replica.snapshot().things.len(), 1);
+    let _visitor = peer.accept_to_sync("again").await;
+    named(&replica, &["again"]).await;
+}
+
+#[tokio::test]
+async fn json_that_is_no_ovsdb_ends_the_connection_but_not_the_replica() {
+    let peer = Peer::new().await;
+    let replica = open(&peer);
+    let mut visitor = peer.accept_to_sync("kept").await;
+    named(&replica, &["kept"]).await;
+    for nonsense in [
+        json!({"hello": "world"}),
+        json!({"id": null, "method": "update3", "params": ["replica", Uuid::nil(), {"Thing": [1, 2]}]}),
+        json!({"id": null, "method": "update3", "params": ["replica", Uuid::nil(), {"Thing": {thing(1): {"modify": {"tags": 7}}}}]}),
+        json!({"id": null, "method": "update3", "params": ["replica", Uuid::nil(), {"Thing": {thing(9): {"modify": {"name": "x"}}}}]}),
+    ] {
+        visitor.send(&nonsense).await;
+        failed_with(&replica, |cause| matches!(cause, Cause::Protocol(_))).await;
+        assert_eq!(&*replica.snapshot().things.get(Uuid::from_u128(1)).unwrap().name, "kept");
+        visitor = peer.accept_to_sync("kept").await;
+        soon(replica.synced()).await;
+    }
+    assert_eq!(replica.client().counters().resyncs_inconsistent, 3);
+}
+
+#[tokio::test]
+async fn a_snapshot_cut_in_the_middle_is_never_seen() {
+    let peer = Peer::new().await;
+    let replica = open(&peer);
+    drop(peer.accept_to_sync("whole").await);
+    named(&replica, &["whole"]).await;
+
+    let (mut visitor, request) = peer.accept_to_monitor().await;
+    let rows = json!({thing(1): {"initial": {"name": "half"}}, thing(2): {"initial": {"name": "other half"}}});
+    let reply = json!({"id": request["id"], "result": [false, Uuid::nil(), things(rows)], "error": null}).to_string();
+    visitor.writer.write_all(&reply.as_bytes()[..reply.len() - 40]).await.unwrap();
+    drop(visitor);
+    failed_with(&replica, |cause| matches!(cause, Cause::Frame(FrameError::Closed { inside: true }))).await;
+    assert_eq!(replica.snapshot().generation(), 1);
+    let _visitor = peer.accept_to_sync("next").await;
+    named(&replica, &["next"]).await;
+}
+
+#[tokio::test]
+async fn a_message_of_200_mib_is_refused_before_it_is_in_memory() {
+    const SIZE: usize = 200 * 1024 * 1024;
+    let peer = Peer::new().await;
+    let replica = open(&peer);
+    let mut visitor = peer.accept_to_sync("kept").await;
+    named(&replica, &["kept"]).await;
+    let before = peak_memory();
+    visitor.writer.write_all(b"{\"id\":null,\"method\":\"").await.unwrap();
+    let chunk = vec![b'a'; 1024 * 1024];
+    let mut sent = 0;
+    while sent < SIZE && visitor.writer.write_all(&chunk).await.is_ok() {
+        sent += chunk.len();
+    }
+    assert!(sent < SIZE, "the whole message was taken");
+    failed_with(&replica, |cause| matches!(cause, Cause::Frame(FrameError::TooLarge { limit }) if *limit == 128 << 20)).await;
+    let grown = peak_memory() - before;
+    assert!(grown < 200 << 20, "memory grew by {grown} bytes");
+    assert_eq!(replica.snapshot().things.len(), 1);
+    let _visitor = peer.accept_to_sync("again").await;
+    named(&replica, &["again"]).await;
+}
+
+/// The most this process ever had in memory, in bytes.
+fn peak_memory() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+}
+
+#[tokio::test]
+async fn a_server_that_stops_reading_is_left_and_what_it_did_not_get_was_not_sent() {
+    let peer = Peer::new().await;
+    let replica = open(&peer);
+    let visitor = peer.accept_to_sync("kept").await;
+    named(&replica, &["kept"]).await;
+    // More than socket buffers hold: the first call is stuck half-way, so the second never starts.
+    let large = [Op::comment("x".repeat(16 << 20))];
+    let client = replica.client();
+    let deadline = Instant::now() + Duration::from_secs(1);
+    let (first, second) = tokio::join!(client.transact(&large, deadline), async {
+        tokio::task::yield_now().await;
+        client.transact(&[Op::comment("small")], deadline).await
+    });
+    assert!(matches!(first, Err(TransactError::Unknown { .. })), "{first:?}");
+    assert!(matches!(second, Err(TransactError::NotSent { .. })), "{second:?}");
+    failed_with(&replica, |cause| matches!(cause, Cause::NotReading | Cause::Silent(_))).await;
+    drop(visitor);
+    let _visitor = peer.accept_to_sync("again").await;
+    named(&replica, &["again"]).await;
+}
+
+#[tokio::test]
+async fn a_write_whose_answer_is_cut_off_is_open_and_is_not_sent_again() {
+    let peer = Peer::new().await;
+    let replica = open(&peer);
+    let mut visitor = peer.accept_to_sync("kept").await;
+    named(&replica, &["kept"]).await;
+    let client = replica.client().clone();
+    let call = tokio::spawn(async move { client.transact(&[Op::comment("once")], in_time()).await });
+    let request = visitor.request().await;
+    assert_eq!(request["method"], "transact");
+    visitor.writer.write_all(format!("{{\"id\":{},\"resu", request["id"]).as_bytes()).await.unwrap();
+    drop(visitor);
+    let outcome = soon(call).await.unwrap();
+    assert!(matches!(&outcome, Err(TransactError::Unknown { endpoint, .. }) if endpoint.to_string() == peer.endpoint), "{outcome:?}");
+
+    let mut visitor = peer.accept_to_sync("again").await;
+    named(&replica, &["again"]).await;
+    let later = replica.client().clone();
+    let call = tokio::spawn(async move { later.transact(&[Op::comment("later")], in_time()).await });
+    let request = visitor.request().await;
+    assert_eq!(request["params"][1]["comment"], "later", "something was sent again");
+    visitor.reply(&request, json!([{}])).await;
+    soon(call).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_after_the_deadline_is_nobodys_and_harms_nobody() {
+    let peer = Peer::new().await;
+    let replica = open(&peer);
+    let mut visitor = peer.accept_to_sync("kept").await;
+    named(&replica, &["kept"]).await;
+    let deadline = Instant::now() + Duration::from_millis(100);
+    let outcome = replica.client().transact(&[Op::comment("late")], deadline).await;
+    assert!(matches!(outcome, Err(TransactError::Unknown { .. })), "{outcome:?}");
+    let late = visitor.request().await;
+    visitor.reply(&late, json!([{}])).await;
+    let client = replica.client().clone();
+    let call = tokio::spawn(async move { client.transact(&[Op::comment("next")], in_time()).await });
+    let next = visitor.request().await;
+    visitor.reply(&next, json!([{"count": 3}])).await;
+    assert_eq!(soon(call).await.unwrap().unwrap()[0].count, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_accepts_and_says_nothing_delays_nobody() {
+    let mute = Peer::new().await;
+    let server = Server::standalone().await.unwrap();
+    let client = Client::open(config(&format!("{},{}", mute.endpoint, server.tcp(0))), "OVN_Northbound");
+    let started = Instant::now();
+    client.transact(&[Op::comment("x")], in_time()).await.unwrap();
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn a_peer_that_accepts_and_says_nothing_is_tried_again_with_pauses() {
+    let mute = Peer::new().await;
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let replica = Replica::<Things>::open(config(&mute.endpoint).handshake_timeout(Duration::from_millis(50)));
+    let counted = Arc::clone(&attempts);
+    let accepting = tokio::spawn(async move {
+        let mut kept = Vec::new();
+        loop {
+            kept.push(mute.accept().await);
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    failed_with(&replica, |cause| matches!(cause, Cause::Timeout(_))).await;
+    let started = Instant::now();
+    groundcrew_testkit::eventually("five attempts", crate::nb::PATIENCE, async || {
+        let n = attempts.load(Ordering::SeqCst);
+        if n >= 5 { Ok(()) } else { Err(n) }
+    })
+    .await
+    .unwrap();
+    // 100, 200, 400 and 800 ms, each cut by half at most.
+    assert!(started.elapsed() > Duration::from_millis(700), "{:?}", started.elapsed());
+    accepting.abort();
+}
+
+#[tokio::test]
+async fn a_flood_of_changes_reaches_a_consumer_as_everything() {
+    let peer = Peer::new().await;
+    let replica = open(&peer);
+    let mut visitor = peer.accept_to_sync("kept").await;
+    named(&replica, &["kept"]).await;
+    let mut changes = replica.changes();
+    soon(changes.next()).await;
+    for round in 0..3u128 {
+        let rows: serde_json::Map<_, _> =
+            (0..40_000).map(|n| (thing(100 + round * 40_000 + n), json!({"insert": {}}))).collect();
+        visitor.send(&json!({"id": null, "method": "update3", "params": ["replica", Uuid::nil(), things(rows.into())]})).await;
+    }
+    soon(async {
+        while replica.snapshot().things.len() < 120_001 {
+            replica.client().watch_state().borrow_and_update();
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(soon(changes.next()).await.rows, Rows::Everything);
+}
