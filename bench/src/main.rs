@@ -1,3 +1,56 @@
-//! Benchmarks.
+//! Measures what the project promises, each figure against a floor that is measured in the same run.
+//!
+//! A scenario is a module with `async fn run(n: Option<usize>, report: &mut Report) -> Result<()>`.
 
-fn main() {}
+mod ovsdb;
+mod report;
+
+use anyhow::{Result, ensure};
+use clap::{Parser, ValueEnum};
+
+use report::Report;
+
+/// Prints a table and writes one JSON line per figure to target/bench/<scenario>.jsonl. Fails if a bar is missed.
+#[derive(Parser)]
+struct Args {
+    /// Which scenario to run; all of them unless told.
+    scenario: Option<Scenario>,
+    /// The scenario's size; each has a default at which its bars hold.
+    #[arg(long)]
+    n: Option<usize>,
+    /// Measures the memory of one replica, in this process, and prints it. The scenario starts itself so.
+    #[arg(long, hide = true)]
+    ovsdb_memory_of: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Scenario {
+    Ovsdb,
+}
+
+impl Scenario {
+    async fn run(self, n: Option<usize>) -> Result<Report> {
+        let mut report = Report::new(self.to_possible_value().map(|name| name.get_name().to_owned()).unwrap_or_default());
+        match self {
+            Self::Ovsdb => ovsdb::run(n, &mut report).await?,
+        }
+        Ok(report)
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let args = Args::parse();
+    if let Some(endpoint) = args.ovsdb_memory_of {
+        return ovsdb::memory::print(&endpoint).await;
+    }
+    let scenarios = args.scenario.map_or_else(|| Scenario::value_variants().to_vec(), |one| vec![one]);
+    let mut missed = 0;
+    for scenario in scenarios {
+        let report = scenario.run(args.n).await?;
+        report.write()?;
+        missed += report.missed();
+    }
+    ensure!(missed == 0, "{missed} bars missed");
+    Ok(())
+}

@@ -35,7 +35,7 @@ impl Config {
             probe: Duration::from_millis(500),
             dead_after: Duration::from_secs(10),
             handshake: Duration::from_secs(5),
-            sync: Duration::from_secs(60),
+            sync: Duration::from_mins(1),
             max_backoff: Duration::from_secs(5),
         }
     }

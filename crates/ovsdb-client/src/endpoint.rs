@@ -66,9 +66,9 @@ fn host_and_port(text: &str) -> Option<(String, u16)> {
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut remote = |scheme, host: &str, port| match host.contains(':') {
-            true => write!(f, "{scheme}:[{host}]:{port}"),
-            false => write!(f, "{scheme}:{host}:{port}"),
+        let mut remote = |scheme, host: &str, port| {
+            let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+            write!(f, "{scheme}:{open}{host}{close}:{port}")
         };
         match self {
             Self::Tcp { host, port } => remote("tcp", host, port),

@@ -217,9 +217,9 @@ impl<'de, R: Row> Visitor<'de> for Columns<R> {
     }
     fn visit_map<A: MapAccess<'de>>(mut self, columns: A) -> Result<R, A::Error> {
         if self.change {
-            self.row.change(columns)?
+            self.row.change(columns)?;
         } else {
-            self.row.read(columns)?
+            self.row.read(columns)?;
         }
         Ok(self.row)
     }
@@ -238,6 +238,126 @@ impl<'de, C: crate::column::Column, const CHANGE: bool> DeserializeSeed<'de> for
         } else {
             *self.0 = C::read(deserializer)?;
             Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+    use serde_json::{Map, Value, json};
+
+    use super::*;
+    use crate::{Set, StrMap};
+
+    crate::table! {
+        pub(crate) struct Thing = "Thing" {
+            pub(crate) name: Arc<str>,
+            pub(crate) size: Option<i64>,
+            pub(crate) tags: Set<i64>,
+            pub(crate) notes: StrMap,
+        }
+        indexes ThingsBy {
+            name: Arc<str> = |row| Some(row.name.clone()),
+            tag: i64 = |row| row.tags.to_vec(),
+        }
+    }
+    crate::database! {
+        pub(crate) struct Things = "Things" { pub(crate) things: Thing }
+    }
+
+    type Model = BTreeMap<u8, (String, Option<i64>, BTreeSet<i64>, BTreeMap<String, String>)>;
+
+    fn models() -> impl Strategy<Value = Model> {
+        let row = (
+            "[ab]?",
+            prop::option::of(0i64..3),
+            prop::collection::btree_set(0i64..5, 0..5),
+            prop::collection::btree_map("[kl]{1,2}", "[vw]?", 0..4),
+        );
+        prop::collection::btree_map(0u8..6, row, 0..6)
+    }
+
+    fn uuid(n: u8) -> Uuid {
+        Uuid::from_u128(u128::from(n))
+    }
+
+    fn set(elements: impl IntoIterator<Item = i64>) -> Value {
+        match elements.into_iter().collect::<Vec<_>>()[..] {
+            // As the server does, so that both notations are read.
+            [one] => json!(one),
+            ref all => json!(["set", all]),
+        }
+    }
+
+    /// What the server sends when its contents go from `old` to `new`. Defaults are left out of inserts.
+    fn update3(old: &Model, new: &Model, inserted: &str) -> Value {
+        let mut rows = Map::new();
+        for n in old.keys().filter(|n| !new.contains_key(*n)) {
+            rows.insert(uuid(*n).to_string(), json!({"delete": null}));
+        }
+        for (n, row) in new {
+            let blank = Default::default();
+            let before = old.get(n);
+            let base = before.unwrap_or(&blank);
+            let mut columns = Map::new();
+            if row.0 != base.0 {
+                columns.insert("name".into(), json!(row.0));
+            }
+            if row.1 != base.1 {
+                columns.insert("size".into(), set(row.1));
+            }
+            if row.2 != base.2 {
+                columns.insert("tags".into(), set(row.2.symmetric_difference(&base.2).copied()));
+            }
+            if row.3 != base.3 {
+                let gone = base.3.iter().filter(|(key, _)| !row.3.contains_key(*key));
+                let changed = row.3.iter().filter(|(key, value)| base.3.get(*key) != Some(*value));
+                columns.insert("notes".into(), json!(["map", gone.chain(changed).collect::<Vec<_>>()]));
+            }
+            match before {
+                None => rows.insert(uuid(*n).to_string(), json!({inserted: columns})),
+                Some(_) if columns.is_empty() => None,
+                Some(_) => rows.insert(uuid(*n).to_string(), json!({"modify": columns})),
+            };
+        }
+        json!({"Thing": rows, "Unasked": {"x": [1, 2]}})
+    }
+
+    fn load(model: &Model) -> Things {
+        let mut things = Things::default();
+        apply(&update3(&Model::new(), model, "initial").to_string(), &mut things, &mut Touched::default()).unwrap();
+        things
+    }
+
+    proptest! {
+        #[test]
+        fn differences_lead_to_the_same_rows_and_indexes_as_a_fresh_snapshot(states in prop::collection::vec(models(), 1..6)) {
+            let mut before = Model::new();
+            let mut followed = Things::default();
+            for after in states {
+                let snapshot = followed.clone();
+                let mut touched = Touched::default();
+                apply(&update3(&before, &after, "insert").to_string(), &mut followed, &mut touched).unwrap();
+
+                let fresh = load(&after);
+                prop_assert!(followed.things.iter().eq(fresh.things.iter()));
+                prop_assert!(followed.things.indexes().name.iter().eq(fresh.things.indexes().name.iter()));
+                prop_assert!(followed.things.indexes().tag.iter().eq(fresh.things.indexes().tag.iter()));
+                prop_assert!(snapshot.things.iter().eq(load(&before).things.iter()), "an old snapshot changed");
+
+                let changed: BTreeSet<_> = (0..6).filter(|n| before.get(n) != after.get(n)).map(uuid).collect();
+                let named: BTreeSet<_> = touched.into_rows().into_iter().map(|row| row.uuid).collect();
+                prop_assert_eq!(named, changed);
+                before = after;
+            }
+        }
+
+        #[test]
+        fn no_json_makes_it_panic(text in r#"\{("Thing":\{("[0-9a-f-]{0,36}":\{("(insert|modify|old)":\{("(tags|notes|size)":(1|"x"|\["set",\[1\]\]|\["map",\[\]\])\}?)?)?)?)?\}{0,4}"#) {
+            let _ = apply(&text, &mut Things::default(), &mut Touched::default());
         }
     }
 }

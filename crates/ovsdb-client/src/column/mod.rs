@@ -40,31 +40,23 @@ pub trait Scalar: Default + Clone + Ord + Send + Sync + 'static {
     /// The atom's type in the schema.
     const KIND: AtomKind;
 
-    /// From a string atom.
-    fn from_text(text: &str) -> Option<Self> {
-        let _ = text;
-        None
-    }
-    /// From an integer atom.
-    fn from_integer(number: i64) -> Option<Self> {
-        let _ = number;
-        None
-    }
-    /// From a real atom.
-    fn from_real(number: f64) -> Option<Self> {
-        let _ = number;
-        None
-    }
-    /// From a boolean atom.
-    fn from_boolean(flag: bool) -> Option<Self> {
-        let _ = flag;
-        None
-    }
-    /// From a row's UUID.
-    fn from_uuid(uuid: Uuid) -> Option<Self> {
-        let _ = uuid;
-        None
-    }
+    /// `None` for an atom of another type.
+    fn from_wire(atom: WireAtom<'_>) -> Option<Self>;
+}
+
+/// An atom as it stands in a message.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum WireAtom<'a> {
+    /// A string.
+    Text(&'a str),
+    /// A number without a fraction.
+    Integer(i64),
+    /// Any other number.
+    Real(f64),
+    /// A boolean.
+    Boolean(bool),
+    /// A row's UUID.
+    Uuid(Uuid),
 }
 
 /// A floating-point column. Ordered, so that it can be a set's element.
@@ -88,49 +80,33 @@ impl Ord for Real {
     }
 }
 
-macro_rules! text_scalar {
-    ($($type:ty),*) => {$(
+macro_rules! scalar {
+    ($($type:ty, $kind:ident, $($atom:pat => $value:expr),+;)*) => {$(
         impl Scalar for $type {
-            const KIND: AtomKind = AtomKind::String;
-            fn from_text(text: &str) -> Option<Self> {
-                Some(text.into())
+            const KIND: AtomKind = AtomKind::$kind;
+            fn from_wire(atom: WireAtom<'_>) -> Option<Self> {
+                match atom {
+                    $($atom => Some($value),)+
+                    _ => None,
+                }
             }
         }
     )*};
 }
-text_scalar!(String, Box<str>, Arc<str>);
-
-impl Scalar for i64 {
-    const KIND: AtomKind = AtomKind::Integer;
-    fn from_integer(number: i64) -> Option<Self> {
-        Some(number)
-    }
-}
-
-impl Scalar for Real {
-    const KIND: AtomKind = AtomKind::Real;
-    fn from_real(number: f64) -> Option<Self> {
-        Some(Self(number))
-    }
+scalar! {
+    String, String, WireAtom::Text(text) => text.into();
+    Box<str>, String, WireAtom::Text(text) => text.into();
+    Arc<str>, String, WireAtom::Text(text) => text.into();
+    i64, Integer, WireAtom::Integer(number) => number;
+    bool, Boolean, WireAtom::Boolean(flag) => flag;
+    Uuid, Uuid, WireAtom::Uuid(uuid) => uuid;
     // The server writes 2.0 as 2.
-    #[allow(clippy::cast_precision_loss, reason = "a real that was written without a fraction")]
-    fn from_integer(number: i64) -> Option<Self> {
-        Some(Self(number as f64))
-    }
+    Real, Real, WireAtom::Real(number) => Self(number), WireAtom::Integer(number) => Self(whole(number));
 }
 
-impl Scalar for bool {
-    const KIND: AtomKind = AtomKind::Boolean;
-    fn from_boolean(flag: bool) -> Option<Self> {
-        Some(flag)
-    }
-}
-
-impl Scalar for Uuid {
-    const KIND: AtomKind = AtomKind::Uuid;
-    fn from_uuid(uuid: Uuid) -> Option<Self> {
-        Some(uuid)
-    }
+#[allow(clippy::cast_precision_loss, reason = "a real that was written without a fraction")]
+fn whole(number: i64) -> f64 {
+    number as f64
 }
 
 impl<S: Scalar> Column for S {
@@ -158,6 +134,10 @@ fn read_atoms<'de, S: Scalar, D: Deserializer<'de>>(deserializer: D) -> Result<V
     deserializer.deserialize_any(Atoms(PhantomData))
 }
 
+fn scalar<S: Scalar, E: de::Error>(atom: WireAtom<'_>) -> Result<S, E> {
+    S::from_wire(atom).ok_or_else(|| mismatch::<S, E>(format_args!("{atom:?}")))
+}
+
 fn mismatch<S: Scalar, E: de::Error>(found: impl fmt::Display) -> E {
     E::custom(format_args!("expected {:?}, found {found}", S::KIND))
 }
@@ -166,19 +146,19 @@ fn mismatch<S: Scalar, E: de::Error>(found: impl fmt::Display) -> E {
 macro_rules! visit_scalars {
     ($wrap:expr) => {
         fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-            S::from_text(text).map($wrap).ok_or_else(|| mismatch::<S, E>("a string"))
+            scalar(WireAtom::Text(text)).map($wrap)
         }
         fn visit_bool<E: de::Error>(self, flag: bool) -> Result<Self::Value, E> {
-            S::from_boolean(flag).map($wrap).ok_or_else(|| mismatch::<S, E>("a boolean"))
+            scalar(WireAtom::Boolean(flag)).map($wrap)
         }
         fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
-            S::from_integer(number).map($wrap).ok_or_else(|| mismatch::<S, E>("an integer"))
+            scalar(WireAtom::Integer(number)).map($wrap)
         }
         fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
             self.visit_i64(i64::try_from(number).map_err(E::custom)?)
         }
         fn visit_f64<E: de::Error>(self, number: f64) -> Result<Self::Value, E> {
-            S::from_real(number).map($wrap).ok_or_else(|| mismatch::<S, E>("a real"))
+            scalar(WireAtom::Real(number)).map($wrap)
         }
     };
 }
@@ -258,7 +238,7 @@ impl<'de, S: Scalar> DeserializeSeed<'de> for Elements<S> {
 
 fn rest_of_uuid<'de, S: Scalar, A: SeqAccess<'de>>(seq: &mut A) -> Result<S, A::Error> {
     let uuid = seq.next_element()?.ok_or_else(|| mismatch::<S, A::Error>("half a uuid"))?;
-    S::from_uuid(uuid).ok_or_else(|| mismatch::<S, _>("a uuid"))
+    scalar(WireAtom::Uuid(uuid))
 }
 
 /// The first element of a tagged value.
@@ -294,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_value_of_another_type_is_an_error_that_says_so() {
-        assert_eq!(read::<i64>(&json!("x")), Err("expected Integer, found a string".into()));
+        assert_eq!(read::<i64>(&json!("x")), Err("expected Integer, found Text(\"x\")".into()));
         assert!(read::<String>(&json!(["set", ["a"]])).is_err());
         assert!(read::<Option<i64>>(&json!(["set", [1, 2]])).is_err());
         assert!(read::<Uuid>(&json!(["uuid", "not one"])).is_err());

@@ -50,6 +50,7 @@ impl StrMap {
     }
 
     /// The pairs in the order of their keys.
+    #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> + Clone {
         (0..self.len()).map(|n| (self.piece(2 * n), self.piece(2 * n + 1)))
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep_until};
-use tracing::warn;
+use tracing::info;
 
 use super::court::{Candidate, update_server};
 use super::sync::Follower;
@@ -77,20 +77,21 @@ impl<D: Database> Keeper<D> {
                 sync_by = Some(Instant::now() + self.court.config.sync);
                 self.state.send_replace(State::Syncing { endpoint: caller.endpoint.clone() });
             }
-            let doubt = self.doubt(&active, &pulse);
-            self.tell(&caller, doubt.as_ref().err());
-            match (doubt, &race) {
-                (Ok(progress), _) => {
+            match self.doubt(&active, &pulse) {
+                Ok(progress) => {
                     self.seen = progress;
                     race = None;
+                    self.let_in(&caller);
                 }
-                (Err(cause), None) => {
-                    warn!(endpoint = %caller.endpoint, %cause, "looking for a better ovsdb server");
-                    // Over a silent server only another one can win: connecting anew to the same proves nothing.
-                    let but = matches!(cause, Cause::Silent(_)).then_some(active.at);
-                    race = Some(Box::pin(Arc::clone(&self.court).race(self.seen, but)));
+                Err(cause) => {
+                    if race.is_none() {
+                        info!(endpoint = %caller.endpoint, %cause, "looking for a better ovsdb server");
+                        // Over a silent server only another one can win: connecting anew to the same proves nothing.
+                        let but = matches!(cause, Cause::Silent(_)).then_some(active.at);
+                        race = Some(Box::pin(Arc::clone(&self.court).race(self.seen, but)));
+                    }
+                    self.keep_out(&caller, cause);
                 }
-                (Err(_), Some(_)) => {}
             }
         }
     }
@@ -109,38 +110,43 @@ impl<D: Database> Keeper<D> {
         Ok(progress)
     }
 
-    /// Lets callers in or keeps them waiting, and says so.
-    fn tell(&self, caller: &Arc<Caller>, doubt: Option<&Cause>) {
-        let usable = self.follower.is_live() && doubt.is_none();
-        // First: whoever acts on the state must find callers let in, or kept out, already.
+    /// Lets callers use the connection, once the replica is in sync: what they write must be seen in it.
+    fn let_in(&self, caller: &Arc<Caller>) {
+        if !self.follower.is_live() {
+            self.usable.send_if_modified(|current| current.take().is_some());
+            return;
+        }
+        // First: whoever acts on the state must find that callers are let in.
         self.usable.send_if_modified(|current| {
-            let news = current.is_some() != usable;
+            let news = current.is_none();
             if news {
-                *current = usable.then(|| Arc::clone(caller));
+                *current = Some(Arc::clone(caller));
             }
             news
         });
-        if usable {
-            self.state.send_if_modified(|state| {
-                let news = !matches!(state, State::InSync { .. });
-                if news {
-                    *state = State::InSync { endpoint: caller.endpoint.clone() };
-                }
-                news
-            });
-        } else if let Some(cause @ (Cause::NotLeader | Cause::NotConnected | Cause::NoDatabase { .. })) = doubt {
-            self.state.send_if_modified(|state| {
-                let news = !matches!(state, State::Disconnected { .. });
-                if news {
-                    let cause =
-                        if matches!(cause, Cause::NotConnected) { Cause::NotConnected } else { Cause::NotLeader };
-                    *state = State::Disconnected {
-                        error: Arc::new(ConnectError { endpoint: caller.endpoint.clone(), cause }),
-                    };
-                }
-                news
-            });
+        self.state.send_if_modified(|state| {
+            let news = !matches!(state, State::InSync { .. });
+            if news {
+                *state = State::InSync { endpoint: caller.endpoint.clone() };
+            }
+            news
+        });
+    }
+
+    /// Keeps callers waiting. A silent server is not called lost before another has won or it is given up.
+    fn keep_out(&self, caller: &Caller, cause: Cause) {
+        self.usable.send_if_modified(|current| current.take().is_some());
+        if matches!(cause, Cause::Silent(_)) {
+            return;
         }
+        self.state.send_if_modified(|state| {
+            let news = !matches!(state, State::Disconnected { .. });
+            if news {
+                let error = ConnectError { endpoint: caller.endpoint.clone(), cause };
+                *state = State::Disconnected { error: Arc::new(error) };
+            }
+            news
+        });
     }
 
     fn handle(

@@ -42,9 +42,9 @@ async fn a_short_absence_costs_only_what_was_missed() {
     proxy.cut();
     until_state(&replica, |state| !matches!(state, State::InSync { .. })).await;
     proxy.heal();
-    let changed = soon(changes.next()).await;
-    assert_eq!(touched(&changed.rows, "Load_Balancer"), [missed]);
-    assert_eq!(names(&changed.after), ["before".into(), "missed".into()]);
+    let news = soon(changes.next()).await;
+    assert_eq!(touched(&news.rows, "Load_Balancer"), [missed]);
+    assert_eq!(names(&news.after), ["before".into(), "missed".into()]);
     let counters = replica.client().counters();
     assert_eq!((counters.resumes, counters.resyncs_first, counters.resyncs_no_history), (1, 1, 0));
 }
@@ -67,9 +67,9 @@ async fn a_long_absence_is_a_full_resync_and_the_old_state_stays_until_the_new_i
     until_state(&replica, |state| !matches!(state, State::InSync { .. })).await;
     assert_eq!(replica.snapshot().load_balancers.len(), 1);
     proxy.heal();
-    let changed = soon(changes.next()).await;
-    assert_eq!(changed.rows, Rows::Everything);
-    assert_eq!((changed.before.load_balancers.len(), changed.after.load_balancers.len()), (1, 121));
+    let news = soon(changes.next()).await;
+    assert_eq!(news.rows, Rows::Everything);
+    assert_eq!((news.before.load_balancers.len(), news.after.load_balancers.len()), (1, 121));
     assert_eq!(replica.client().counters().resyncs_no_history, 1);
 }
 
@@ -139,8 +139,8 @@ async fn leader_lost_under_a_steady_writer(signal: Signal) {
     let watching = tokio::spawn(async move {
         let mut changes = watcher.changes();
         while !stop_watching.load(Ordering::SeqCst) {
-            let changed = changes.next().await;
-            assert!(changed.after.load_balancers.len() >= changed.before.load_balancers.len(), "rows vanished");
+            let news = changes.next().await;
+            assert!(news.after.load_balancers.len() >= news.before.load_balancers.len(), "rows vanished");
         }
     });
 
@@ -177,7 +177,12 @@ async fn leader_lost_under_a_steady_writer(signal: Signal) {
     let rows: BTreeSet<Uuid> = truth.load_balancers.find(|by| &by.name, "steady").map(|(uuid, _)| uuid).collect();
     let lost: Vec<_> = told.acknowledged.difference(&rows).collect();
     assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
-    assert!(rows.len() <= told.acknowledged.len() + told.open, "{} rows of {} writes", rows.len(), told.acknowledged.len());
+    assert!(
+        rows.len() <= told.acknowledged.len() + told.open,
+        "{} rows of {} writes",
+        rows.len(),
+        told.acknowledged.len()
+    );
     let (_, global) = truth.globals.iter().next().unwrap();
     assert_eq!(global.nb_cfg, i64::try_from(rows.len()).unwrap(), "a write was applied twice");
     let ours = replica.snapshot();

@@ -1,5 +1,13 @@
 //! The client against real servers, and against peers that no real server would be.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "these are tests, their helpers too"
+)]
+
 mod cluster;
 mod nb;
 mod peer;

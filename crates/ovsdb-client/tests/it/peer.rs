@@ -57,7 +57,9 @@ impl Peer {
     /// Accepts a client and gives it one thing of this name.
     async fn accept_to_sync(&self, name: &str) -> Visitor {
         let (mut visitor, request) = self.accept_to_monitor().await;
-        visitor.reply(&request, json!([false, Uuid::nil(), things(json!({thing(1): {"initial": {"name": name}}}))])).await;
+        visitor
+            .reply(&request, json!([false, Uuid::nil(), things(json!({thing(1): {"initial": {"name": name}}}))]))
+            .await;
         visitor
     }
 }
@@ -96,8 +98,8 @@ fn schema() -> Value {
     }}}})
 }
 
-fn things(rows: Value) -> Value {
-    json!({"Thing": rows})
+fn things(rows: impl Into<Value>) -> Value {
+    json!({"Thing": rows.into()})
 }
 
 fn thing(n: u128) -> String {
@@ -226,7 +228,8 @@ async fn a_message_of_200_mib_is_refused_before_it_is_in_memory() {
         sent += chunk.len();
     }
     assert!(sent < SIZE, "the whole message was taken");
-    failed_with(&replica, |cause| matches!(cause, Cause::Frame(FrameError::TooLarge { limit }) if *limit == 128 << 20)).await;
+    failed_with(&replica, |cause| matches!(cause, Cause::Frame(FrameError::TooLarge { limit }) if *limit == 128 << 20))
+        .await;
     let grown = peak_memory() - before;
     assert!(grown < 200 << 20, "memory grew by {grown} bytes");
     assert_eq!(replica.snapshot().things.len(), 1);
@@ -276,7 +279,10 @@ async fn a_write_whose_answer_is_cut_off_is_open_and_is_not_sent_again() {
     visitor.writer.write_all(format!("{{\"id\":{},\"resu", request["id"]).as_bytes()).await.unwrap();
     drop(visitor);
     let outcome = soon(call).await.unwrap();
-    assert!(matches!(&outcome, Err(TransactError::Unknown { endpoint, .. }) if endpoint.to_string() == peer.endpoint), "{outcome:?}");
+    assert!(
+        matches!(&outcome, Err(TransactError::Unknown { endpoint, .. }) if endpoint.to_string() == peer.endpoint),
+        "{outcome:?}"
+    );
 
     let mut visitor = peer.accept_to_sync("again").await;
     named(&replica, &["again"]).await;
@@ -353,7 +359,9 @@ async fn a_flood_of_changes_reaches_a_consumer_as_everything() {
     for round in 0..3u128 {
         let rows: serde_json::Map<_, _> =
             (0..40_000).map(|n| (thing(100 + round * 40_000 + n), json!({"insert": {}}))).collect();
-        visitor.send(&json!({"id": null, "method": "update3", "params": ["replica", Uuid::nil(), things(rows.into())]})).await;
+        visitor
+            .send(&json!({"id": null, "method": "update3", "params": ["replica", Uuid::nil(), things(rows)]}))
+            .await;
     }
     soon(async {
         while replica.snapshot().things.len() < 120_001 {

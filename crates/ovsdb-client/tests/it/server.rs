@@ -95,14 +95,11 @@ async fn a_schema_conversion_is_followed_without_losing_a_row_from_sight() {
     server.nbctl(["--no-leader-only", "show"]).await.unwrap();
     // The new column is read although nobody said so: it is declared, and now it is there.
     let set = Op::update("Load_Balancer", []).set("from_the_future", Some("yes")).into();
-    soon(async {
-        while replica.client().transact(std::slice::from_ref(&set), in_time()).await.is_err() {}
-    })
-    .await;
+    soon(async { while replica.client().transact(std::slice::from_ref(&set), in_time()).await.is_err() {} }).await;
     soon(async {
         loop {
-            let changed = changes.next().await;
-            let row = changed.after.load_balancers.get(id).expect("the row was never gone");
+            let news = changes.next().await;
+            let row = news.after.load_balancers.get(id).expect("the row was never gone");
             if row.from_the_future.as_deref() == Some("yes") {
                 return;
             }
@@ -124,13 +121,13 @@ async fn a_restored_backup_is_one_change_under_new_uuids() {
     soon(changes.next()).await;
 
     server.restore(&dir.join("nb.backup")).await.unwrap();
-    let changed = soon(changes.next()).await;
-    assert_eq!(names(&changed.before), ["kept".into(), "newer".into()]);
-    assert_eq!(names(&changed.after), ["kept".into()]);
-    assert!(changed.after.load_balancers.get(kept).is_none(), "restored under its old UUID");
-    let Rows::Some(rows) = changed.rows else { panic!("{:?}", changed.rows) };
+    let news = soon(changes.next()).await;
+    assert_eq!(names(&news.before), ["kept".into(), "newer".into()]);
+    assert_eq!(names(&news.after), ["kept".into()]);
+    assert!(news.after.load_balancers.get(kept).is_none(), "restored under its old UUID");
+    let Rows::Some(rows) = news.rows else { panic!("{:?}", news.rows) };
     assert!([kept, newer].iter().all(|gone| rows.iter().any(|row| row.uuid == *gone)));
-    let (found, _) = changed.after.load_balancers.find(|by| &by.owner, "kept").next().unwrap();
+    let (found, _) = news.after.load_balancers.find(|by| &by.owner, "kept").next().unwrap();
     assert!(rows.iter().any(|row| row.uuid == found));
 }
 
@@ -141,17 +138,17 @@ async fn an_emptied_database_is_seen_only_once_the_new_one_is_complete() {
     let mut changes = replica.changes();
     soon(changes.next()).await;
     server.rebuild_empty().await.unwrap();
-    let changed = soon(async {
+    let news = soon(async {
         loop {
-            let changed = changes.next().await;
-            if changed.after.load_balancers.is_empty() {
-                return changed;
+            let news = changes.next().await;
+            if news.after.load_balancers.is_empty() {
+                return news;
             }
         }
     })
     .await;
     // Empty because the server says so, and it says so for all tables at once.
-    assert_eq!(changed.before.load_balancers.len(), 1);
+    assert_eq!(news.before.load_balancers.len(), 1);
     until(&replica, |now| now.globals.len() == 1 && now.load_balancers.is_empty()).await;
 }
 
@@ -190,7 +187,11 @@ async fn a_hung_server_leaves_a_write_open_that_lands_later_and_only_once() {
     let State::Disconnected { error } = state else { unreachable!() };
     assert!(matches!(error.cause, Cause::Silent(_)), "{error}");
     // The kernel still accepts for it, so this is the handshake that gets no answer.
-    until_state(&replica, |state| matches!(state, State::Disconnected { error } if matches!(error.cause, Cause::Timeout(_)))).await;
+    until_state(
+        &replica,
+        |state| matches!(state, State::Disconnected { error } if matches!(error.cause, Cause::Timeout(_))),
+    )
+    .await;
     assert_eq!(names(&replica.snapshot()), ["before".into()]);
 
     server.signal(0, Signal::SIGCONT).unwrap();
@@ -204,7 +205,10 @@ async fn a_missing_column_is_named_with_the_endpoint() {
     let server = Server::standalone().await.unwrap();
     let error = error_of::<MissesColumn>(&server.tcp(0)).await.to_string();
     assert!(error.starts_with(&server.tcp(0)), "{error}");
-    assert!(error.contains("table Load_Balancer of OVN_Northbound") && error.contains("no column from_the_future"), "{error}");
+    assert!(
+        error.contains("table Load_Balancer of OVN_Northbound") && error.contains("no column from_the_future"),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -218,7 +222,10 @@ async fn a_missing_table_is_named_with_the_endpoint() {
 async fn a_field_of_the_wrong_type_is_named() {
     let server = Server::standalone().await.unwrap();
     let error = error_of::<MistypedDatabase>(&server.tcp(0)).await.to_string();
-    assert!(error.contains("column name of table Load_Balancer is string") && error.contains("Set<Box<str>>"), "{error}");
+    assert!(
+        error.contains("column name of table Load_Balancer is string") && error.contains("Set<Box<str>>"),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

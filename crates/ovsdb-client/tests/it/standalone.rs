@@ -31,29 +31,32 @@ async fn typed_rows_and_indexes_follow_what_another_client_writes() {
     assert_eq!(soon(changes.next()).await.rows, Rows::Everything);
 
     server.nbctl(["lb-add", "web", "192.0.2.1:80", "10.0.0.1:80,10.0.0.2:80"]).await.unwrap();
-    let changed = soon(changes.next()).await;
-    let [uuid] = touched(&changed.rows, "Load_Balancer")[..] else { panic!("{changed:?}") };
-    let row = changed.after.load_balancers.get(uuid).unwrap();
+    let news = soon(changes.next()).await;
+    let [uuid] = touched(&news.rows, "Load_Balancer")[..] else { panic!("{news:?}") };
+    let row = news.after.load_balancers.get(uuid).unwrap();
     assert_eq!(row.vips.iter().collect::<Vec<_>>(), [("192.0.2.1:80", "10.0.0.1:80,10.0.0.2:80")]);
     assert_eq!(row.protocol.as_deref(), Some("tcp"));
 
-    server.nbctl(["set", "load_balancer", "web", "external_ids:owner=a/b", "selection_fields=[ip_src,tp_src]"]).await.unwrap();
-    let changed = soon(changes.next()).await;
-    let (found, row) = changed.after.load_balancers.find(|by| &by.owner, "a/b").next().unwrap();
+    server
+        .nbctl(["set", "load_balancer", "web", "external_ids:owner=a/b", "selection_fields=[ip_src,tp_src]"])
+        .await
+        .unwrap();
+    let news = soon(changes.next()).await;
+    let (found, row) = news.after.load_balancers.find(|by| &by.owner, "a/b").next().unwrap();
     assert_eq!((found, row.selection_fields.len()), (uuid, 2));
 
     server.nbctl(["set", "load_balancer", "web", "external_ids:owner=c/d", "selection_fields=ip_src"]).await.unwrap();
-    let changed = soon(changes.next()).await;
-    assert_eq!(changed.after.load_balancers.find(|by| &by.owner, "a/b").count(), 0);
-    assert_eq!(changed.after.load_balancers.find(|by| &by.owner, "c/d").count(), 1);
-    assert_eq!(changed.after.load_balancers.get(uuid).unwrap().selection_fields.len(), 1);
+    let news = soon(changes.next()).await;
+    assert_eq!(news.after.load_balancers.find(|by| &by.owner, "a/b").count(), 0);
+    assert_eq!(news.after.load_balancers.find(|by| &by.owner, "c/d").count(), 1);
+    assert_eq!(news.after.load_balancers.get(uuid).unwrap().selection_fields.len(), 1);
 
     server.nbctl(["lb-del", "web"]).await.unwrap();
-    let changed = soon(changes.next()).await;
-    assert_eq!(touched(&changed.rows, "Load_Balancer"), [uuid]);
-    assert_eq!(changed.before.load_balancers.get(uuid).unwrap().external_ids.get("owner"), Some("c/d"));
-    assert!(changed.after.load_balancers.is_empty());
-    assert_eq!(changed.after.load_balancers.find(|by| &by.name, "web").count(), 0);
+    let news = soon(changes.next()).await;
+    assert_eq!(touched(&news.rows, "Load_Balancer"), [uuid]);
+    assert_eq!(news.before.load_balancers.get(uuid).unwrap().external_ids.get("owner"), Some("c/d"));
+    assert!(news.after.load_balancers.is_empty());
+    assert_eq!(news.after.load_balancers.find(|by| &by.name, "web").count(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -141,7 +144,8 @@ async fn a_rejection_names_the_operation_and_changes_nothing() {
     client.transact(&[new_lb(id, "a")], in_time()).await.unwrap();
 
     let guard = Op::wait("Load_Balancer", [Condition::uuid(id)]).has("name", "other").into();
-    let error = client.transact(&[Op::comment("x"), guard, Op::delete("Load_Balancer", [])], in_time()).await.unwrap_err();
+    let error =
+        client.transact(&[Op::comment("x"), guard, Op::delete("Load_Balancer", [])], in_time()).await.unwrap_err();
     assert_eq!((rejected(&error), error.is_guard()), ((Some(1), "timed out"), true));
 
     let none = Op::wait("Load_Balancer", [Condition::eq("name", "a")]).columns(["name"]).are([]).into();
@@ -204,10 +208,10 @@ async fn a_slow_consumer_gets_every_row_in_one_go_and_holds_nobody_up() {
         written.insert(id);
         replica.client().transact(&[new_lb(id, &format!("lb{n}"))], in_time()).await.unwrap();
     }
-    let changed = soon(changes.next()).await;
-    assert!(changed.before.load_balancers.is_empty());
-    assert_eq!(touched(&changed.rows, "Load_Balancer").into_iter().collect::<BTreeSet<_>>(), written);
-    assert_eq!(changed.after.load_balancers.len(), 300);
+    let news = soon(changes.next()).await;
+    assert!(news.before.load_balancers.is_empty());
+    assert_eq!(touched(&news.rows, "Load_Balancer").into_iter().collect::<BTreeSet<_>>(), written);
+    assert_eq!(news.after.load_balancers.len(), 300);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -252,7 +256,10 @@ async fn without_a_connection_a_transaction_is_certainly_not_sent() {
     let client = Client::open(config("unix:/nonexistent/nb.sock"), "OVN_Northbound");
     let deadline = Instant::now() + Duration::from_millis(300);
     let error = client.transact(&[Op::comment("x")], deadline).await.unwrap_err();
-    assert!(matches!(&error, TransactError::NotSent { reason } if reason.contains("unix:/nonexistent/nb.sock")), "{error}");
+    assert!(
+        matches!(&error, TransactError::NotSent { reason } if reason.contains("unix:/nonexistent/nb.sock")),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

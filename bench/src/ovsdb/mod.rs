@@ -1,0 +1,168 @@
+//! The OVSDB client against raw sockets on the same server.
+
+pub mod memory;
+mod raw;
+mod rows;
+
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use groundcrew_testkit::ovn::Northbound as Server;
+use ovsdb_client::codec::Scanner;
+use ovsdb_client::{Condition, Config, Op, Replica, Row, Touched, Uuid, apply, parse_list};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::report::{Report, median, millis, percentile};
+use raw::Raw;
+use rows::{LoadBalancer, Northbound, insert};
+
+/// Medians are of this many; floor and ours take turns.
+const ROUNDS: usize = 7;
+const WAKES: usize = 1_000;
+const SNAPSHOTS: usize = 10_000;
+
+pub async fn run(n: Option<usize>, report: &mut Report) -> Result<()> {
+    let n = n.unwrap_or(10_000);
+    let server = Server::standalone().await?;
+    let socket: PathBuf = server.unix(0).trim_start_matches("unix:").into();
+
+    bulk_write(n, &server, &socket, report).await?;
+    let reply = in_sync(n, &server, &socket, report).await?;
+    decode(n, &reply, report)?;
+    memory::compare(n, &server, reply.len(), report)?;
+    snapshot(n, &server, report).await?;
+    wake(n, &server, &socket, report).await
+}
+
+pub fn config(endpoint: &str) -> Result<Config> {
+    Ok(Config::new(parse_list(endpoint)?))
+}
+
+/// One transaction of `n` inserts. In both cases the replica is the only monitor, so that the server does the same work.
+async fn bulk_write(n: usize, server: &Server, socket: &PathBuf, report: &mut Report) -> Result<()> {
+    let replica = Replica::<Northbound>::open(config(&server.unix(0))?);
+    replica.synced().await;
+    let (mut floor, mut ours) = (Vec::new(), Vec::new());
+    for round in 0..2 * ROUNDS {
+        let ops: Vec<Op> = (0..n).map(insert).collect();
+        if round % 2 == 0 {
+            let mut raw = Raw::connect(socket)?;
+            let request = Raw::transact_request(&ops)?;
+            let started = Instant::now();
+            tokio::task::block_in_place(|| raw.exchange(&request).map(drop))?;
+            floor.push(started.elapsed());
+        } else {
+            let started = Instant::now();
+            replica.client().transact(&ops, deadline()).await?;
+            ours.push(started.elapsed());
+            ensure!(replica.snapshot().load_balancers.len() == n, "an acknowledged write is missing from the replica");
+        }
+        if round + 1 < 2 * ROUNDS {
+            replica.client().transact(&[Op::delete(LoadBalancer::TABLE, [])], deadline()).await?;
+        }
+    }
+    report.against_floor("bulk write", n, "ms", millis(median(&mut ours)), millis(median(&mut floor)), 1.2);
+    Ok(())
+}
+
+/// From nothing to a complete replica. Ours includes connecting, the handshake and the schema; the floor starts with its request.
+async fn in_sync(n: usize, server: &Server, socket: &PathBuf, report: &mut Report) -> Result<Vec<u8>> {
+    let (mut floor, mut ours) = (Vec::new(), Vec::new());
+    let mut reply = Vec::new();
+    let request = Raw::monitor_request(LoadBalancer::TABLE, &rows::columns());
+    for _ in 0..ROUNDS {
+        let mut raw = Raw::connect(socket)?;
+        let started = Instant::now();
+        reply = tokio::task::block_in_place(|| raw.exchange(&request))?;
+        black_box(serde_json::from_slice::<serde_json::Value>(&reply)?);
+        floor.push(started.elapsed());
+        drop(raw);
+
+        let started = Instant::now();
+        let replica = Replica::<Northbound>::open(config(&server.unix(0))?);
+        let snapshot = replica.synced().await;
+        ours.push(started.elapsed());
+        ensure!(snapshot.load_balancers.len() == n, "{} rows instead of {n}", snapshot.load_balancers.len());
+    }
+    report.against_floor("request to replica in sync", n, "ms", millis(median(&mut ours)), millis(median(&mut floor)), 1.15);
+    Ok(reply)
+}
+
+#[derive(Deserialize)]
+struct Reply<'a> {
+    #[serde(borrow)]
+    result: (bool, Uuid, &'a RawValue),
+}
+
+/// The stored bytes into rows and indexes, framing and envelope included.
+fn decode(n: usize, reply: &[u8], report: &mut Report) -> Result<()> {
+    let (mut floor, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..3 * ROUNDS {
+        let started = Instant::now();
+        black_box(serde_json::from_slice::<serde_json::Value>(reply)?);
+        floor.push(started.elapsed());
+
+        let started = Instant::now();
+        let end = Scanner::default().scan(reply)?.context("half a message")?;
+        let message: Reply<'_> = serde_json::from_slice(&reply[..end])?;
+        let mut database = Northbound::default();
+        apply(message.result.2.get(), &mut database, &mut Touched::default())?;
+        ours.push(started.elapsed());
+        ensure!(database.load_balancers.len() == n, "rows are missing");
+        ensure!(database.load_balancers.find(|by| &by.owner, rows::owner(n / 2)).count() == 1, "the index is wrong");
+    }
+    report.against_floor("decode and index stored bytes", n, "ms", millis(median(&mut ours)), millis(median(&mut floor)), 2.0);
+    Ok(())
+}
+
+async fn snapshot(n: usize, server: &Server, report: &mut Report) -> Result<()> {
+    let replica = Replica::<Northbound>::open(config(&server.unix(0))?);
+    replica.synced().await;
+    let mut samples = Vec::with_capacity(SNAPSHOTS);
+    for _ in 0..SNAPSHOTS {
+        let started = Instant::now();
+        black_box(replica.snapshot());
+        samples.push(started.elapsed());
+    }
+    report.below("taking a snapshot, p99", n, "us", percentile(&mut samples, 0.99).as_secs_f64() * 1e6, 10.0);
+    Ok(())
+}
+
+/// How much later than a raw monitor a consumer hears of a change. Half of the rounds connect in the other order: the server
+/// tells its monitors one after the other.
+async fn wake(n: usize, server: &Server, socket: &PathBuf, report: &mut Report) -> Result<()> {
+    let mut later = Vec::with_capacity(WAKES);
+    for raw_first in [true, false] {
+        let mut watch = raw_first.then(|| raw::Watch::start(socket)).transpose()?;
+        let replica = Replica::<Northbound>::open(config(&server.unix(0))?);
+        let mut uuids = replica.synced().await.load_balancers.iter().map(|(uuid, _)| uuid).collect::<Vec<_>>().into_iter().cycle();
+        let watch = match watch.take() {
+            Some(watch) => watch,
+            None => raw::Watch::start(socket)?,
+        };
+        let mut changes = replica.changes();
+        changes.next().await;
+        let mut writer = Raw::connect(socket)?;
+        for round in 0..WAKES / 2 {
+            let uuid = uuids.next().context("no rows")?;
+            let op = Op::update(LoadBalancer::TABLE, [Condition::uuid(uuid)]).set("name", format!("renamed {round}")).into();
+            let request = Raw::transact_request(&[op])?;
+            let write = tokio::task::spawn_blocking(move || writer.exchange(&request).map(|_| writer));
+            changes.next().await;
+            let woken = Instant::now();
+            let arrived = tokio::task::block_in_place(|| watch.next())?;
+            later.push(woken.saturating_duration_since(arrived));
+            writer = write.await??;
+        }
+    }
+    report.below("consumer wake after raw monitor, p50", n, "ms", millis(percentile(&mut later, 0.5)), 0.3);
+    report.below("consumer wake after raw monitor, p99", n, "ms", millis(percentile(&mut later, 0.99)), 2.0);
+    Ok(())
+}
+
+fn deadline() -> tokio::time::Instant {
+    tokio::time::Instant::now() + Duration::from_mins(1)
+}

@@ -1,0 +1,89 @@
+//! The floor: a socket and as little as one can do with it.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use ovsdb_client::codec::Scanner;
+use ovsdb_client::{Op, Row, Uuid};
+use serde_json::json;
+
+use super::rows::{self, LoadBalancer};
+
+const DATABASE: &str = "OVN_Northbound";
+
+pub struct Raw {
+    socket: UnixStream,
+}
+
+impl Raw {
+    pub fn connect(socket: &Path) -> Result<Self> {
+        Ok(Self { socket: UnixStream::connect(socket)? })
+    }
+
+    pub fn monitor_request(table: &str, columns: &[&str]) -> Vec<u8> {
+        let params = json!([DATABASE, "raw", {table: [{"columns": columns}]}, Uuid::nil()]);
+        json!({"id": 0, "method": "monitor_cond_since", "params": params}).to_string().into_bytes()
+    }
+
+    pub fn transact_request(ops: &[Op]) -> Result<Vec<u8>> {
+        let ops = serde_json::to_string(ops)?;
+        let ops = ops.strip_prefix('[').context("operations are a list")?;
+        Ok(format!(r#"{{"id":0,"method":"transact","params":["{DATABASE}",{ops}}}"#).into_bytes())
+    }
+
+    /// Sends a request and reads one message.
+    pub fn exchange(&mut self, request: &[u8]) -> Result<Vec<u8>> {
+        self.socket.write_all(request)?;
+        self.read()
+    }
+
+    fn read(&mut self) -> Result<Vec<u8>> {
+        let mut message = Vec::new();
+        let mut chunk = vec![0; 256 * 1024];
+        let mut scanner = Scanner::default();
+        loop {
+            let length = self.socket.read(&mut chunk)?;
+            ensure!(length > 0, "the server hung up");
+            message.extend_from_slice(&chunk[..length]);
+            if scanner.scan(&chunk[..length])?.is_some() {
+                return Ok(message);
+            }
+        }
+    }
+}
+
+/// A monitor in a thread of its own that notes when each update arrives.
+pub struct Watch {
+    arrivals: mpsc::Receiver<Instant>,
+    socket: UnixStream,
+}
+
+impl Watch {
+    pub fn start(socket: &Path) -> Result<Self> {
+        let mut raw = Raw::connect(socket)?;
+        raw.exchange(&Raw::monitor_request(LoadBalancer::TABLE, &rows::columns()))?;
+        let (sender, arrivals) = mpsc::channel();
+        let socket = raw.socket.try_clone()?;
+        thread::spawn(move || {
+            while raw.read().is_ok() && sender.send(Instant::now()).is_ok() {}
+        });
+        Ok(Self { arrivals, socket })
+    }
+
+    /// When the next update arrived.
+    pub fn next(&self) -> Result<Instant> {
+        self.arrivals.recv().context("the raw monitor ended")
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // Ends the thread; there is nobody to tell if it has ended already.
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+    }
+}
