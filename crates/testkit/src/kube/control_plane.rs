@@ -57,7 +57,29 @@ struct Server {
 impl ControlPlane {
     /// Starts one and waits until the API server is ready.
     pub async fn start() -> Result<Self> {
+        Self::start_in(Scratch::new("kube")?).await
+    }
+
+    /// Starts one that has what [`ControlPlane::save`] put into `saved`. Objects are as they were, but certificates and
+    /// tokens of the saved one are no good here.
+    pub async fn start_from(saved: &Path) -> Result<Self> {
         let dir = Scratch::new("kube")?;
+        copy(saved, &dir.join("etcd")).with_context(|| format!("copy {}", saved.display()))?;
+        Self::start_in(dir).await
+    }
+
+    /// Ends it, and keeps its data in `into`, which must not exist.
+    pub async fn save(mut self, into: &Path) -> Result<()> {
+        self.stop(Part::ApiServer, Signal::SIGTERM).await?;
+        self.stop(Part::Etcd, Signal::SIGTERM).await?;
+        ensure!(!into.exists(), "{} is there already", into.display());
+        // Under another name first, so that a copy that was cut short is never taken for whole.
+        let partial = into.with_extension(format!("partial-{}", std::process::id()));
+        copy(&self.dir.join("etcd"), &partial).with_context(|| format!("copy to {}", partial.display()))?;
+        Ok(std::fs::rename(&partial, into)?)
+    }
+
+    async fn start_in(dir: Scratch) -> Result<Self> {
         let pki = Pki::new(&dir.join("pki"))?;
         let (etcd_port, peer_port, api_port) = (ReservedPort::new()?, ReservedPort::new()?, ReservedPort::new()?);
 
@@ -223,4 +245,20 @@ where
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         Err(error) => Err(error).with_context(|| format!("create {} {name}", K::kind(&()))),
     }
+}
+
+/// A directory with everything in it.
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), target)?;
+        }
+    }
+    // etcd refuses a data directory that others may read.
+    std::fs::set_permissions(to, std::os::unix::fs::PermissionsExt::from_mode(0o700))
 }

@@ -126,3 +126,20 @@ async fn controllers_run_when_asked_for() {
     .await
     .unwrap();
 }
+
+#[tokio::test]
+async fn a_saved_control_plane_starts_again_with_its_objects() {
+    let control_plane = ControlPlane::start().await.unwrap();
+    let namespace = control_plane.namespace("kept").await.unwrap();
+    let scratch = groundcrew_testkit::Scratch::new("saved").unwrap();
+    let saved = scratch.join("data");
+    control_plane.save(&saved).await.unwrap();
+
+    for _ in 0..2 {
+        let control_plane = ControlPlane::start_from(&saved).await.unwrap();
+        let namespaces: Api<Namespace> = Api::all(control_plane.client().await.unwrap());
+        namespaces.get(&namespace).await.unwrap();
+        // What is done to one copy does not reach the next.
+        control_plane.namespace("passing").await.unwrap();
+    }
+}
