@@ -2,8 +2,11 @@
 //!
 //! A scenario is a module with `async fn run(n: Option<usize>, report: &mut Report) -> Result<()>`.
 
+mod core;
 mod ovsdb;
 mod report;
+
+use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use clap::{Parser, ValueEnum};
@@ -21,17 +24,23 @@ struct Args {
     /// Measures the memory of one replica, in this process, and prints it. The scenario starts itself so.
     #[arg(long, hide = true)]
     ovsdb_memory_of: Option<String>,
+    /// Runs the Service controller against this kubeconfig. The scenario starts itself so.
+    #[arg(long, hide = true)]
+    core_controller_of: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Scenario {
+    Core,
     Ovsdb,
 }
 
 impl Scenario {
     async fn run(self, n: Option<usize>) -> Result<Report> {
-        let mut report = Report::new(self.to_possible_value().map(|name| name.get_name().to_owned()).unwrap_or_default());
+        let mut report =
+            Report::new(self.to_possible_value().map(|name| name.get_name().to_owned()).unwrap_or_default());
         match self {
+            Self::Core => core::run(n, &mut report).await?,
             Self::Ovsdb => ovsdb::run(n, &mut report).await?,
         }
         Ok(report)
@@ -43,6 +52,9 @@ async fn main() -> Result<()> {
     let args = Args::parse();
     if let Some(endpoint) = args.ovsdb_memory_of {
         return ovsdb::memory::print(&endpoint).await;
+    }
+    if let Some(kubeconfig) = args.core_controller_of {
+        return core::run_controller(&kubeconfig, args.n.unwrap_or_default()).await;
     }
     let scenarios = args.scenario.map_or_else(|| Scenario::value_variants().to_vec(), |one| vec![one]);
     let mut missed = 0;

@@ -23,7 +23,7 @@ struct Figure {
     unit: &'static str,
     floor: Option<f64>,
     ratio: Option<f64>,
-    bar: f64,
+    bar: Option<f64>,
     met: bool,
 }
 
@@ -35,12 +35,17 @@ impl Report {
     /// A figure that may be at most `bar` times its floor.
     pub fn against_floor(&mut self, metric: &str, n: usize, unit: &'static str, value: f64, floor: f64, bar: f64) {
         let ratio = value / floor;
-        self.add(metric, n, unit, value, Some(floor), Some(ratio), bar, ratio <= bar);
+        self.add(metric, n, unit, value, Some(floor), Some(ratio), Some(bar), ratio <= bar);
     }
 
     /// A figure that must be below `bar` whatever the machine does.
     pub fn below(&mut self, metric: &str, n: usize, unit: &'static str, value: f64, bar: f64) {
-        self.add(metric, n, unit, value, None, None, bar, value < bar);
+        self.add(metric, n, unit, value, None, None, Some(bar), value < bar);
+    }
+
+    /// A figure without a bar.
+    pub fn told(&mut self, metric: &str, n: usize, unit: &'static str, value: f64) {
+        self.add(metric, n, unit, value, None, None, None, true);
     }
 
     #[allow(clippy::too_many_arguments, reason = "the keys of one JSON line")]
@@ -52,7 +57,7 @@ impl Report {
         value: f64,
         floor: Option<f64>,
         ratio: Option<f64>,
-        bar: f64,
+        bar: Option<f64>,
         met: bool,
     ) {
         let (scenario, metric) = (self.scenario.clone(), metric.to_owned());
@@ -81,7 +86,7 @@ impl Report {
         let number = |value: Option<f64>| value.map_or_else(|| "-".into(), |value| format!("{value:.3}"));
         for Figure { metric, n, value, unit, floor, ratio, bar, met, .. } in &self.figures {
             let met = if *met { "yes" } else { "NO" };
-            let (floor, ratio) = (number(*floor), number(*ratio));
+            let (floor, ratio, bar) = (number(*floor), number(*ratio), number(*bar));
             writeln!(table, "{metric:<38} {n:>7} {value:>10.3} {floor:>10} {unit:<5} {ratio:>7} {bar:>7}  {met}")?;
         }
         Ok(table)

@@ -87,7 +87,14 @@ async fn in_sync(n: usize, server: &Server, socket: &PathBuf, report: &mut Repor
         ours.push(started.elapsed());
         ensure!(snapshot.load_balancers.len() == n, "{} rows instead of {n}", snapshot.load_balancers.len());
     }
-    report.against_floor("request to replica in sync", n, "ms", millis(median(&mut ours)), millis(median(&mut floor)), 1.15);
+    report.against_floor(
+        "request to replica in sync",
+        n,
+        "ms",
+        millis(median(&mut ours)),
+        millis(median(&mut floor)),
+        1.15,
+    );
     Ok(reply)
 }
 
@@ -114,7 +121,14 @@ fn decode(n: usize, reply: &[u8], report: &mut Report) -> Result<()> {
         ensure!(database.load_balancers.len() == n, "rows are missing");
         ensure!(database.load_balancers.find(|by| &by.owner, rows::owner(n / 2)).count() == 1, "the index is wrong");
     }
-    report.against_floor("decode and index stored bytes", n, "ms", millis(median(&mut ours)), millis(median(&mut floor)), 2.0);
+    report.against_floor(
+        "decode and index stored bytes",
+        n,
+        "ms",
+        millis(median(&mut ours)),
+        millis(median(&mut floor)),
+        2.0,
+    );
     Ok(())
 }
 
@@ -138,7 +152,8 @@ async fn wake(n: usize, server: &Server, socket: &PathBuf, report: &mut Report) 
     for raw_first in [true, false] {
         let mut watch = raw_first.then(|| raw::Watch::start(socket)).transpose()?;
         let replica = Replica::<Northbound>::open(config(&server.unix(0))?);
-        let mut uuids = replica.synced().await.load_balancers.iter().map(|(uuid, _)| uuid).collect::<Vec<_>>().into_iter().cycle();
+        let mut uuids =
+            replica.synced().await.load_balancers.iter().map(|(uuid, _)| uuid).collect::<Vec<_>>().into_iter().cycle();
         let watch = match watch.take() {
             Some(watch) => watch,
             None => raw::Watch::start(socket)?,
@@ -148,7 +163,8 @@ async fn wake(n: usize, server: &Server, socket: &PathBuf, report: &mut Report) 
         let mut writer = Raw::connect(socket)?;
         for round in 0..WAKES / 2 {
             let uuid = uuids.next().context("no rows")?;
-            let op = Op::update(LoadBalancer::TABLE, [Condition::uuid(uuid)]).set("name", format!("renamed {round}")).into();
+            let op =
+                Op::update(LoadBalancer::TABLE, [Condition::uuid(uuid)]).set("name", format!("renamed {round}")).into();
             let request = Raw::transact_request(&[op])?;
             let write = tokio::task::spawn_blocking(move || writer.exchange(&request).map(|_| writer));
             changes.next().await;

@@ -69,9 +69,7 @@ impl Watch {
         raw.exchange(&Raw::monitor_request(LoadBalancer::TABLE, &rows::columns()))?;
         let (sender, arrivals) = mpsc::channel();
         let socket = raw.socket.try_clone()?;
-        thread::spawn(move || {
-            while raw.read().is_ok() && sender.send(Instant::now()).is_ok() {}
-        });
+        thread::spawn(move || while raw.read().is_ok() && sender.send(Instant::now()).is_ok() {});
         Ok(Self { arrivals, socket })
     }
 

@@ -359,9 +359,7 @@ async fn a_flood_of_changes_reaches_a_consumer_as_everything() {
     for round in 0..3u128 {
         let rows: serde_json::Map<_, _> =
             (0..40_000).map(|n| (thing(100 + round * 40_000 + n), json!({"insert": {}}))).collect();
-        visitor
-            .send(&json!({"id": null, "method": "update3", "params": ["replica", Uuid::nil(), things(rows)]}))
-            .await;
+        visitor.send(&json!({"id": null, "method": "update3", "params": ["replica", Uuid::nil(), things(rows)]})).await;
     }
     soon(async {
         while replica.snapshot().things.len() < 120_001 {
