@@ -24,6 +24,8 @@ use crate::report::{Report, median};
 pub(crate) use controller::run as run_controller;
 
 const ROUNDS: usize = 5;
+/// For one line of the controller's.
+const PATIENCE: Duration = Duration::from_mins(5);
 /// As the controller's own watches list.
 const PAGE: u32 = 250;
 
@@ -103,6 +105,7 @@ async fn cold_start(plane: &ControlPlane, n: usize) -> Result<Round> {
         let line = said.next_line().await?.context("the controller ended before it had served everything")?;
         Ok(line.parse()?)
     };
+    let mut next = async || tokio::time::timeout(PATIENCE, next()).await.context("no word from the controller")?;
     let took = Duration::from_secs_f64(next().await?);
     let before = cpu(pid)?;
     let writes = next().await?;
