@@ -1,13 +1,14 @@
 //! Directories that go when they are no longer needed, whatever ended their user.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 /// Set to keep every directory, also of tests that pass.
 const KEEP: &str = "GROUNDCREW_KEEP";
@@ -59,22 +60,29 @@ fn root() -> Result<&'static Path> {
     static STARTING: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _one_at_a_time = STARTING.lock();
     if ROOT.get().is_none() {
-        let path = std::env::temp_dir().join(format!("groundcrew-{}", std::process::id()));
-        anyhow::ensure!(
-            path.as_os_str().len() <= LONGEST_DIR,
-            "{} is too long for a unix socket in it: set TMPDIR to a shorter path",
-            path.display()
-        );
-        // Left by a process of the same number whose sweeper was killed as well.
-        if path.exists() {
-            fs::remove_dir_all(&path).with_context(|| format!("remove {}", path.display()))?;
-        }
-        fs::create_dir(&path).with_context(|| format!("create {}", path.display()))?;
+        let path = new_directory(&std::env::temp_dir())?;
         keep_after_panic(&path);
         let pipe = sweeper(&path)?;
         let _ = ROOT.set((path, pipe));
     }
     ROOT.get().map(|(path, _)| path.as_path()).context("scratch directory")
+}
+
+fn new_directory(parent: &Path) -> Result<PathBuf> {
+    // A number may be taken: by logs that were kept, or from another PID namespace that shares the directory.
+    for attempt in 0..1000 {
+        let path = parent.join(format!("groundcrew-{}-{attempt}", std::process::id()));
+        anyhow::ensure!(
+            path.as_os_str().len() <= LONGEST_DIR,
+            "{} is too long for a unix socket in it: set TMPDIR to a shorter path",
+            path.display()
+        );
+        match fs::create_dir(&path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| path.clone()).with_context(|| format!("create {}", path.display())),
+        }
+    }
+    bail!("no free name in {}", parent.display())
 }
 
 /// Removes `path` once this process has ended. No destructor can do that: statics have none, and a test run is ended
