@@ -173,7 +173,8 @@ impl Northbound {
     pub async fn leader(&self) -> Result<usize> {
         eventually("a raft leader", READY, async || {
             for index in 0..self.members() {
-                let answer = self.appctl(index, ["cluster/status", DATABASE]).await;
+                // Little time for each: one of them may be stopped.
+                let answer = self.appctl_within(1, index, ["cluster/status", DATABASE]).await;
                 if answer.is_ok_and(|status| status.lines().any(|line| line == "Role: leader")) {
                     return Ok(index);
                 }
@@ -193,8 +194,17 @@ impl Northbound {
 
     /// Runs `ovs-appctl` on a member.
     pub async fn appctl<S: AsRef<str>>(&self, member: usize, args: impl IntoIterator<Item = S>) -> Result<String> {
+        self.appctl_within(10, member, args).await
+    }
+
+    async fn appctl_within<S: AsRef<str>>(
+        &self,
+        seconds: u8,
+        member: usize,
+        args: impl IntoIterator<Item = S>,
+    ) -> Result<String> {
         let mut appctl = tool("ovs-appctl", self.dir.path())?;
-        appctl.arg("--timeout=5").arg("-t").arg(self.control(member));
+        appctl.arg(format!("--timeout={seconds}")).arg("-t").arg(self.control(member));
         appctl.args(args.into_iter().map(|arg| arg.as_ref().to_owned()));
         output(appctl).await
     }

@@ -48,6 +48,14 @@ async fn a_cluster_elects_another_leader() {
 }
 
 #[tokio::test]
+async fn a_stopped_leader_is_replaced() {
+    let nb = Northbound::cluster(3).await.unwrap();
+    let first = nb.leader().await.unwrap();
+    nb.signal(first, Signal::SIGSTOP).unwrap();
+    assert_ne!(nb.leader().await.unwrap(), first);
+}
+
+#[tokio::test]
 async fn a_cluster_without_quorum_starts_again_member_by_member() {
     let mut nb = Northbound::cluster(3).await.unwrap();
     nb.nbctl(["ls-add", "one"]).await.unwrap();
