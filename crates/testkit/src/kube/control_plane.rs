@@ -122,9 +122,14 @@ impl ControlPlane {
     /// A namespace of the test's own: `prefix` and a number. Pods can be made in it at once.
     pub async fn namespace(&self, prefix: &str) -> Result<String> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let name = format!("{prefix}-{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let client = self.client().await?;
-        create(&Api::<Namespace>::all(client.clone()), &name).await?;
+        let name = loop {
+            let name = format!("{prefix}-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+            // Data that was started from may have some already.
+            if create(&Api::<Namespace>::all(client.clone()), &name).await? {
+                break name;
+            }
+        };
         // Pods name it, and the controller that makes it may not run.
         create(&Api::<ServiceAccount>::namespaced(client, &name), "default").await?;
         Ok(name)
@@ -233,16 +238,16 @@ impl ControlPlane {
     }
 }
 
-/// Makes an object that needs no more than a name; one that is there already is fine.
-async fn create<K>(api: &Api<K>, name: &str) -> Result<()>
+/// Makes an object that needs no more than a name; `false` if it was there already.
+async fn create<K>(api: &Api<K>, name: &str) -> Result<bool>
 where
     K: Resource<DynamicType = ()> + Default + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
 {
     let mut object = K::default();
     *object.meta_mut() = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     match api.create(&PostParams::default(), &object).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
         Err(error) => Err(error).with_context(|| format!("create {} {name}", K::kind(&()))),
     }
 }

@@ -10,8 +10,7 @@ use tokio::net::UnixStream;
 use super::{DATABASE, ServerName, Tls, schema, tool};
 use crate::command::{output, output_with_input};
 use crate::daemon::Daemon;
-use crate::eventually;
-use crate::{ReservedPort, Scratch, Signal};
+use crate::{ReservedPort, Scratch, Signal, eventually};
 
 const READY: Duration = Duration::from_secs(20);
 
