@@ -1,0 +1,236 @@
+//! What the northbound database should say about one Service. Pure.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use groundcrew_api::names::annotation::HEALTH_CHECK;
+use groundcrew_core::provider::{Frontend, Owner, Protocol, Wanted};
+use ovsdb_client::{StrMap, Uuid};
+
+use crate::error::Error;
+use crate::marks;
+
+/// OVN keeps the time-out of an affinity in 16 bits.
+const LONGEST_AFFINITY: u32 = 65_535;
+
+/// What holds for every Service of this cluster.
+#[derive(Debug, Clone)]
+pub(crate) struct Site {
+    pub(crate) cluster: Arc<str>,
+    pub(crate) router: Template,
+    pub(crate) switch: Template,
+}
+
+/// A name with a place for the namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Template(String);
+
+const PLACEHOLDER: &str = "{namespace}";
+
+impl Template {
+    fn of(&self, namespace: &str) -> String {
+        self.0.replace(PLACEHOLDER, namespace)
+    }
+}
+
+impl FromStr for Template {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.replace(PLACEHOLDER, "").contains(['{', '}']) {
+            return Err(format!("the only placeholder is {PLACEHOLDER}"));
+        }
+        if text.is_empty() {
+            return Err("a name cannot be empty".into());
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Everything that should be there for one Service.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Desired {
+    pub(crate) owner: Owner,
+    pub(crate) router: String,
+    pub(crate) switch: String,
+    /// One for each protocol, in the order of the protocols. None: nothing should be there.
+    pub(crate) rows: Vec<Row>,
+}
+
+/// One `Load_Balancer` row.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Row {
+    /// Under which it is made. A restored database has it under another.
+    pub(crate) uuid: Uuid,
+    pub(crate) name: String,
+    pub(crate) protocol: Protocol,
+    pub(crate) vips: StrMap,
+    pub(crate) options: StrMap,
+    /// Our keys of `external_ids`; those of others stay.
+    pub(crate) marks: StrMap,
+}
+
+impl Desired {
+    /// Nothing at all: what a Service that is gone should have.
+    pub(crate) fn nothing(owner: &Owner, site: &Site) -> Self {
+        let namespace = &owner.key.namespace;
+        Self {
+            owner: owner.clone(),
+            router: site.router.of(namespace),
+            switch: site.switch.of(namespace),
+            rows: Vec::new(),
+        }
+    }
+}
+
+/// Turns a wish into rows. Refuses what it could only pretend to do.
+pub(crate) fn desired(want: &Wanted, site: &Site) -> Result<Desired, Error> {
+    let owner = want.owner();
+    if !want.source_ranges.is_empty() {
+        return Err(Error::SourceRanges { service: owner.key.clone() });
+    }
+    if want.ask.annotations.get(HEALTH_CHECK).is_some_and(|value| &**value == "true") {
+        return Err(Error::HealthCheck { service: owner.key.clone() });
+    }
+    let mut desired = Desired::nothing(owner, site);
+    let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+    let used = protocols.into_iter().filter(|p| want.frontends.iter().any(|f| f.protocol == *p));
+    desired.rows = used.map(|protocol| row(want, protocol, &desired, site)).collect();
+    Ok(desired)
+}
+
+fn row(want: &Wanted, protocol: Protocol, desired: &Desired, site: &Site) -> Row {
+    let owner = want.owner();
+    let uuid = marks::row_uuid(&site.cluster, owner, protocol);
+    let frontends = || want.frontends.iter().filter(|f| f.protocol == protocol);
+    let vips = want.addresses.iter().flat_map(|address| frontends().map(|frontend| vip(*address, frontend)));
+    let (vips, options) = (vips.collect(), options(want, protocol));
+    let hash = content_hash(protocol, &vips, &options, &desired.router, &desired.switch);
+    let key = &owner.key;
+    let marks = [
+        (marks::CLUSTER, &*site.cluster),
+        (marks::NAMESPACE, &*key.namespace),
+        (marks::SERVICE, &*key.name),
+        (marks::UID, &owner.uid.to_string()),
+        (marks::HASH, &hash),
+        (marks::ROUTER, &desired.router),
+        (marks::SWITCH, &desired.switch),
+    ];
+    // `a-b/c` and `a/b-c` would have one name without the digits at its end.
+    let name = format!("{}-{}-{protocol}-{:08x}", key.namespace, key.name, uuid.as_fields().0);
+    Row { uuid, name, protocol, vips, options, marks: marks.into_iter().collect() }
+}
+
+/// `192.0.2.1:80` or `[2001:db8::1]:80`, and the backends of the same family. No backend is an empty text.
+fn vip(address: IpAddr, frontend: &Frontend) -> (String, String) {
+    let backends = frontend.backends.iter().filter(|b| b.address.is_ipv4() == address.is_ipv4());
+    let backends: Vec<_> = backends.map(|b| SocketAddr::new(b.address, b.port).to_string()).collect();
+    (SocketAddr::new(address, frontend.port).to_string(), backends.join(","))
+}
+
+/// All of `options`: one that somebody else adds changes where packets go, and is taken out again.
+fn options(want: &Wanted, protocol: Protocol) -> StrMap {
+    let affinity = want.affinity.map(|a| ("affinity_timeout", a.seconds.min(LONGEST_AFFINITY).to_string()));
+    // A client of a backend that is gone would otherwise go on talking to it, as nothing closes a UDP "connection".
+    let flush = (protocol == Protocol::Udp).then(|| ("ct_flush", "true".to_owned()));
+    // Without backends a client is refused at once instead of waiting for nobody.
+    [("reject", "true".to_owned())].into_iter().chain(affinity).chain(flush).collect()
+}
+
+fn content_hash(protocol: Protocol, vips: &StrMap, options: &StrMap, router: &str, switch: &str) -> String {
+    let mut text = format!("{protocol}\n{router}\n{switch}\n");
+    for (key, value) in vips.iter().chain(options.iter()) {
+        text.extend([key, "=", value, "\n"]);
+    }
+    marks::digest(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use groundcrew_core::provider::SessionAffinity;
+
+    use super::*;
+    use crate::testing::{frontend, owner, site, wanted};
+
+    fn pairs(map: &StrMap) -> Vec<(&str, &str)> {
+        map.iter().collect()
+    }
+
+    #[test]
+    fn one_row_for_each_protocol_with_all_addresses_and_backends_of_their_family() {
+        let mut want = wanted(&owner("shop", "web"), &["192.0.2.7", "2001:db8::7"]);
+        want.frontends = vec![
+            frontend(Protocol::Tcp, 80, &["10.1.0.41:8080", "10.1.0.42:8080", "[fd00::41]:8080"]),
+            frontend(Protocol::Tcp, 443, &["10.1.0.41:8443"]),
+            frontend(Protocol::Udp, 53, &[]),
+        ];
+        let rows = desired(&want, &site()).unwrap().rows;
+        assert_eq!(rows.iter().map(|r| r.protocol).collect::<Vec<_>>(), [Protocol::Tcp, Protocol::Udp]);
+        assert_eq!(
+            pairs(&rows[0].vips),
+            [
+                ("192.0.2.7:443", "10.1.0.41:8443"),
+                ("192.0.2.7:80", "10.1.0.41:8080,10.1.0.42:8080"),
+                ("[2001:db8::7]:443", ""),
+                ("[2001:db8::7]:80", "[fd00::41]:8080"),
+            ]
+        );
+        assert_eq!(pairs(&rows[1].vips), [("192.0.2.7:53", ""), ("[2001:db8::7]:53", "")]);
+        assert_eq!(pairs(&rows[0].options), [("reject", "true")]);
+        assert_eq!(pairs(&rows[1].options), [("ct_flush", "true"), ("reject", "true")]);
+    }
+
+    #[test]
+    fn names_that_would_meet_do_not() {
+        let name = |namespace, service| {
+            let want = wanted(&owner(namespace, service), &["192.0.2.7"]);
+            desired(&want, &site()).unwrap().rows.remove(0).name
+        };
+        let (one, other) = (name("a-b", "c"), name("a", "b-c"));
+        assert!(one.starts_with("a-b-c-tcp-") && other.starts_with("a-b-c-tcp-"));
+        assert_ne!(one, other);
+    }
+
+    #[test]
+    fn derived_uuids_have_random_leading_bits() {
+        let cluster = site().cluster;
+        let leading: BTreeSet<u8> = (0..64u128)
+            .map(|n| Owner { uid: Uuid::from_u128(n), ..owner("shop", "web") })
+            .map(|owner| marks::row_uuid(&cluster, &owner, Protocol::Tcp).as_bytes()[0])
+            .collect();
+        assert!(leading.len() > 32, "only {} of 64", leading.len());
+    }
+
+    #[test]
+    fn an_affinity_longer_than_ovn_can_keep_is_cut() {
+        let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
+        want.affinity = Some(SessionAffinity { seconds: 86_400 });
+        let rows = desired(&want, &site()).unwrap().rows;
+        assert_eq!(rows[0].options.get("affinity_timeout"), Some("65535"));
+    }
+
+    #[test]
+    fn what_cannot_be_enforced_is_refused_not_left_open() {
+        let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
+        want.source_ranges = vec!["192.0.2.0/24".parse().unwrap()];
+        assert!(matches!(desired(&want, &site()), Err(Error::SourceRanges { .. })));
+    }
+
+    #[test]
+    fn a_template_has_one_placeholder_only() {
+        assert_eq!("vpc-{namespace}".parse::<Template>().unwrap().of("shop"), "vpc-shop");
+        assert_eq!("lr0".parse::<Template>().unwrap().of("shop"), "lr0");
+        assert!("{ns}".parse::<Template>().is_err());
+        assert!("".parse::<Template>().is_err());
+    }
+}

@@ -1,0 +1,98 @@
+//! Everything that can go wrong here, and the one place that says what the controller makes of it.
+
+use std::net::IpAddr;
+
+use groundcrew_core::key::ServiceKey;
+use groundcrew_core::provider::{ErrorKind, ProviderError};
+use uuid::Uuid;
+
+use crate::northbound::Kind;
+
+/// Why a Service is not served as it should be.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("OVN has no {} {name}; the load balancer is attached as soon as there is one", kind.word())]
+    PlaceMissing { kind: Kind, name: String },
+    #[error("OVN has more than one {} named {name}; remove or rename all but one", kind.word())]
+    PlaceAmbiguous { kind: Kind, name: String },
+    #[error("the OVN load balancer {name} ({uuid}) is not ours; remove or rename it")]
+    NameTaken { name: String, uuid: Uuid },
+    #[error(
+        "Service {service}: spec.loadBalancerSourceRanges cannot be enforced yet; take it out to be served to everybody"
+    )]
+    SourceRanges { service: ServiceKey },
+    #[error("Service {service}: health checks are not supported yet; take the annotation out to be served without")]
+    HealthCheck { service: ServiceKey },
+
+    #[error("the OVN northbound database cannot be seen: {why}")]
+    OutOfSight { why: String },
+    #[error("OVN changed under the write; looking again")]
+    Lost,
+    #[error("epoch {epoch} of another leader began; nothing was written")]
+    Fenced { epoch: String },
+    #[error("no term has begun; nothing was written")]
+    NoTerm,
+    #[error("not the leader any more; nothing was written")]
+    NotLeader,
+    #[error("the OVN northbound database has no NB_Global row; `ovn-nbctl init` or ovn-northd makes it")]
+    NoGlobal,
+    #[error("OVN refused the write: {reason}")]
+    Rejected { reason: String },
+    #[error("nothing was written to OVN: {reason}")]
+    NotSent { reason: String },
+    #[error("no answer from OVN, so the outcome is unknown: {reason}")]
+    Unknown { reason: String },
+
+    #[error("no address is free for namespace {namespace}: {why}")]
+    PoolEmpty { namespace: String, why: String },
+    #[error("{address} is held by {holder}")]
+    AddressTaken { address: IpAddr, holder: String },
+    #[error("{address} is in no AddressPool that serves namespace {namespace}")]
+    AddressOutside { address: IpAddr, namespace: String },
+    #[error("{address} was released {seconds} s ago and rests until stale neighbour entries are gone")]
+    AddressRests { address: IpAddr, seconds: u64 },
+    #[error("Service {holder}, whose address is shared, has none yet")]
+    NothingToShare { holder: ServiceKey },
+    #[error("EIp {namespace}/{name} was not made by this cluster; remove it or give it another name")]
+    ForeignEip { namespace: String, name: String },
+    #[error("Service {service}: {annotation} is not supported yet; take it out to get an address of its own")]
+    BindToEip { service: ServiceKey, annotation: &'static str },
+    #[error(transparent)]
+    Kubernetes(#[from] ProviderError),
+}
+
+impl From<Error> for ProviderError {
+    fn from(error: Error) -> Self {
+        let (kind, reason) = match &error {
+            Error::Kubernetes(error) => return error.clone(),
+            Error::PlaceMissing { kind: Kind::Router, .. } => (ErrorKind::NotFound, Some("RouterMissing")),
+            Error::PlaceMissing { kind: Kind::Switch, .. } => (ErrorKind::NotFound, Some("SwitchMissing")),
+            Error::PlaceAmbiguous { kind: Kind::Router, .. } => (ErrorKind::Quota, Some("RouterAmbiguous")),
+            Error::PlaceAmbiguous { kind: Kind::Switch, .. } => (ErrorKind::Quota, Some("SwitchAmbiguous")),
+            // Somebody has to act first, so it is asked for rarely, like a used-up quota.
+            Error::NameTaken { .. } => (ErrorKind::Quota, Some("NameTaken")),
+            Error::SourceRanges { .. } => (ErrorKind::Invalid, Some("SourceRangesUnsupported")),
+            Error::HealthCheck { .. } => (ErrorKind::Invalid, Some("HealthCheckUnsupported")),
+            Error::BindToEip { .. } => (ErrorKind::Invalid, Some("BindToEipUnsupported")),
+            Error::PoolEmpty { .. } => (ErrorKind::Quota, Some("PoolEmpty")),
+            Error::AddressTaken { .. } => (ErrorKind::Quota, Some("AddressTaken")),
+            Error::AddressRests { .. } => (ErrorKind::Quota, Some("AddressRests")),
+            Error::AddressOutside { .. } => (ErrorKind::Quota, Some("AddressOutsidePools")),
+            Error::ForeignEip { .. } => (ErrorKind::Quota, Some("EipTaken")),
+            Error::NothingToShare { .. } | Error::Lost => (ErrorKind::Conflict, None),
+            Error::OutOfSight { .. }
+            | Error::Fenced { .. }
+            | Error::NoTerm
+            | Error::NotLeader
+            | Error::NoGlobal
+            | Error::Rejected { .. }
+            | Error::NotSent { .. }
+            | Error::Unknown { .. } => (ErrorKind::Unavailable, None),
+        };
+        let provider = Self::new(kind, error.to_string());
+        match reason {
+            Some(reason) => provider.with_reason(reason),
+            None => provider,
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Services of type LoadBalancer as OVN load balancers.
+#![allow(dead_code, reason = "the controller that uses these parts comes next")]
+
+mod desired;
+mod error;
+mod marks;
+mod northbound;
+mod plan;
+#[cfg(test)]
+mod testing;

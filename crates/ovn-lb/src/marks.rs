@@ -1,0 +1,50 @@
+//! The marks that make a row ours. Names alone are never ownership.
+
+use groundcrew_core::key::ServiceKey;
+use groundcrew_core::provider::{Owner, Protocol};
+use ovsdb_client::{StrMap, Uuid};
+
+/// The cluster that made the row.
+pub(crate) const CLUSTER: &str = "groundcrew-cluster";
+/// The Service's namespace.
+pub(crate) const NAMESPACE: &str = "groundcrew-namespace";
+/// The Service's name.
+pub(crate) const SERVICE: &str = "groundcrew-service";
+/// The Service's uid: a namesake that was made later is another owner.
+pub(crate) const UID: &str = "groundcrew-uid";
+/// What we last wrote, in short: who reads the database can tell a change of ours from one behind our back.
+pub(crate) const HASH: &str = "groundcrew-hash";
+/// The router that the row was attached to, so that it can be taken from it when another one is configured.
+pub(crate) const ROUTER: &str = "groundcrew-router";
+/// The switch, likewise.
+pub(crate) const SWITCH: &str = "groundcrew-switch";
+
+/// Under which names of ours are made. Never to be changed: row uuids and names follow from it.
+const NAMES: Uuid = Uuid::from_u128(0x9c1f_6a0e_57d4_4b8b_a3c2_0d6f_3e91_b745);
+
+/// The uuid of a Service's row. Making it twice fails in the server, whoever is late; and it is a mark of its own, as
+/// nobody comes upon it by accident.
+pub(crate) fn row_uuid(cluster: &str, owner: &Owner, protocol: Protocol) -> Uuid {
+    // Version 5, so that the leading bits are random: the server slows down on uuids with a common prefix.
+    Uuid::new_v5(&NAMES, format!("{cluster}/{}/{protocol}", owner.uid).as_bytes())
+}
+
+/// Sixteen digits that differ when the text does.
+pub(crate) fn digest(text: &str) -> String {
+    let (high, _) = Uuid::new_v5(&NAMES, text.as_bytes()).as_u64_pair();
+    format!("{high:016x}")
+}
+
+/// The uid in the marks, whichever cluster's they are.
+pub(crate) fn uid(external_ids: &StrMap) -> Option<Uuid> {
+    external_ids.get(UID)?.parse().ok()
+}
+
+/// The owner that the marks name, if they are this cluster's.
+pub(crate) fn owner(external_ids: &StrMap, cluster: &str) -> Option<Owner> {
+    if external_ids.get(CLUSTER) != Some(cluster) {
+        return None;
+    }
+    let key = ServiceKey::new(external_ids.get(NAMESPACE)?, external_ids.get(SERVICE)?);
+    Some(Owner { key, uid: uid(external_ids)? })
+}

@@ -1,0 +1,123 @@
+//! What we read of OVN's northbound database. Only columns that every version of OVN since 21.03 has.
+
+use std::sync::Arc;
+
+use ovsdb_client::{Set, StrMap, Uuid};
+
+use crate::marks;
+
+ovsdb_client::table! {
+    /// Virtual addresses and their backends, for one protocol.
+    pub(crate) struct LoadBalancer = "Load_Balancer" {
+        pub(crate) name: Arc<str>,
+        pub(crate) vips: StrMap,
+        /// Absent is tcp.
+        pub(crate) protocol: Option<Box<str>>,
+        pub(crate) options: StrMap,
+        pub(crate) external_ids: StrMap,
+    }
+    indexes LoadBalancersBy {
+        name: Arc<str> = |row| Some(row.name.clone()),
+        uid: Uuid = |row| marks::uid(&row.external_ids),
+    }
+}
+
+ovsdb_client::table! {
+    /// A project's router. The set is everybody's: members are added and taken one by one, never written whole.
+    pub(crate) struct LogicalRouter = "Logical_Router" {
+        pub(crate) name: Arc<str>,
+        pub(crate) load_balancer: Set<Uuid>,
+    }
+    indexes LogicalRoutersBy {
+        name: Arc<str> = |row| Some(row.name.clone()),
+    }
+}
+
+ovsdb_client::table! {
+    /// A project's switch; the same holds for its set.
+    pub(crate) struct LogicalSwitch = "Logical_Switch" {
+        pub(crate) name: Arc<str>,
+        pub(crate) load_balancer: Set<Uuid>,
+    }
+    indexes LogicalSwitchesBy {
+        name: Arc<str> = |row| Some(row.name.clone()),
+    }
+}
+
+ovsdb_client::table! {
+    /// The one row in which the epoch of the leader is kept.
+    pub(crate) struct Global = "NB_Global" {
+        pub(crate) external_ids: StrMap,
+    }
+}
+
+ovsdb_client::database! {
+    /// The northbound database, as far as it concerns us.
+    pub(crate) struct Northbound = "OVN_Northbound" {
+        pub(crate) load_balancers: LoadBalancer,
+        pub(crate) routers: LogicalRouter,
+        pub(crate) switches: LogicalSwitch,
+        pub(crate) global: Global,
+    }
+}
+
+/// What a load balancer is attached to. Both are needed: the router serves clients outside, the switch those inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
+    /// A `Logical_Router`.
+    Router,
+    /// A `Logical_Switch`.
+    Switch,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 2] = [Self::Router, Self::Switch];
+
+    pub(crate) fn table(self) -> &'static str {
+        match self {
+            Self::Router => "Logical_Router",
+            Self::Switch => "Logical_Switch",
+        }
+    }
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Router => "router",
+            Self::Switch => "switch",
+        }
+    }
+}
+
+/// One router or switch as it was seen. A write that attaches to it names both: the uuid alone may have been given a
+/// new name, and the name alone may have been given to a new row.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) kind: Kind,
+    pub(crate) uuid: Uuid,
+    pub(crate) name: Arc<str>,
+}
+
+impl Northbound {
+    /// The routers or switches of this name with their members; names are not unique in OVN.
+    pub(crate) fn places(&self, kind: Kind, name: &str) -> Vec<(Place, &Set<Uuid>)> {
+        let place = |uuid, name: &Arc<str>| Place { kind, uuid, name: name.clone() };
+        match kind {
+            Kind::Router => {
+                let found = self.routers.find(|by| &by.name, name);
+                found.map(|(uuid, row)| (place(uuid, &row.name), &row.load_balancer)).collect()
+            }
+            Kind::Switch => {
+                let found = self.switches.find(|by| &by.name, name);
+                found.map(|(uuid, row)| (place(uuid, &row.name), &row.load_balancer)).collect()
+            }
+        }
+    }
+
+    /// Name and members of a router or switch.
+    pub(crate) fn place(&self, kind: Kind, uuid: Uuid) -> Option<(&Arc<str>, &Set<Uuid>)> {
+        match kind {
+            Kind::Router => self.routers.get(uuid).map(|row| (&row.name, &row.load_balancer)),
+            Kind::Switch => self.switches.get(uuid).map(|row| (&row.name, &row.load_balancer)),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What to change in the northbound database so that it says what one Service wants.
+//!
+//! Pure and synchronous. The same inputs give the same steps in the same order; a plan that was carried out and is made
+//! again is empty; and what does not carry our mark is in no step.
+
+mod step;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use groundcrew_core::provider::{Difference, Owner, Protocol};
+use ovsdb_client::{StrMap, Uuid};
+
+use crate::desired::{Desired, Row, Site};
+use crate::error::Error;
+use crate::marks;
+use crate::northbound::{Kind, LoadBalancer, Northbound, Place};
+
+pub(crate) use step::{Step, attach};
+
+/// The steps for one Service, and what stands in the way of others.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Plan {
+    /// In the order in which they are carried out, in one transaction.
+    pub(crate) steps: Vec<Step>,
+    /// Told to the user, never acted on.
+    pub(crate) held: Vec<Held>,
+}
+
+/// Something that was left alone on purpose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// There is no router or switch of this name.
+    Missing { kind: Kind, name: String },
+    /// There are several, and nothing says which one is meant.
+    Ambiguous { kind: Kind, name: String },
+    /// The name is taken by a row without our mark. OVN allows two rows of one name; its tools do not.
+    NameTaken { name: String, uuid: Uuid },
+}
+
+impl Plan {
+    /// Nothing to do, and nothing in the way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.steps.is_empty() && self.held.is_empty()
+    }
+
+    /// The same for a drift report: what is wrong rather than what to do.
+    pub(crate) fn differences(&self) -> Vec<Difference> {
+        let steps = self.steps.iter().flat_map(Step::differences);
+        steps.chain(self.held.iter().map(Held::difference)).collect()
+    }
+}
+
+/// Compares what one Service should have with what is there.
+pub(crate) fn plan(desired: &Desired, site: &Site, nb: &Northbound) -> Plan {
+    let mut plan = Plan::default();
+    let mut ours = ours(&desired.owner, site, nb);
+    let places: Vec<_> = if desired.rows.is_empty() {
+        Vec::new()
+    } else {
+        let names = [(Kind::Router, &desired.router), (Kind::Switch, &desired.switch)];
+        names.into_iter().filter_map(|(kind, name)| plan.locate(kind, name, nb)).collect()
+    };
+    for row in &desired.rows {
+        let kept = keep(row, &mut ours);
+        let uuid = match &kept {
+            Some((uuid, seen)) => {
+                if !says(seen, row) {
+                    plan.steps.push(Step::Update { uuid: *uuid, seen: seen.clone(), row: row.clone() });
+                }
+                plan.leave(*uuid, seen, desired, site, nb);
+                *uuid
+            }
+            // A row that is attached to one of the two only would answer some clients and leave others in the dark.
+            None if places.len() < Kind::ALL.len() => continue,
+            None if plan.is_name_taken(row, site, nb) => continue,
+            None => {
+                plan.steps.push(Step::Insert { row: row.clone() });
+                row.uuid
+            }
+        };
+        for (place, members) in &places {
+            if !members.contains(&uuid) {
+                plan.steps.push(Step::Attach { place: place.clone(), row: uuid, name: row.name.clone() });
+            }
+        }
+    }
+    // A row goes with its attachments: the references to it are weak.
+    let surplus = ours.into_iter().map(|(uuid, seen)| Step::Delete {
+        uuid,
+        name: seen.name.clone(),
+        wanted: !desired.rows.is_empty(),
+        marked: marks::owner(&seen.external_ids, &site.cluster).is_some(),
+    });
+    plan.steps.extend(surplus);
+    plan
+}
+
+/// The rows of this owner: those with its marks, and those under its derived uuids whose marks somebody took away.
+fn ours(owner: &Owner, site: &Site, nb: &Northbound) -> Vec<(Uuid, Arc<LoadBalancer>)> {
+    let rows = &nb.load_balancers;
+    let marked = rows.find(|by| &by.uid, owner.uid);
+    let mut found: Vec<_> = marked
+        .filter(|(_, row)| row.external_ids.get(marks::CLUSTER) == Some(&*site.cluster))
+        .map(|(uuid, row)| (uuid, row.clone()))
+        .collect();
+    for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
+        let uuid = marks::row_uuid(&site.cluster, owner, protocol);
+        if let Some(row) = rows.get(uuid)
+            && row.external_ids.get(marks::CLUSTER).is_none_or(|cluster| *cluster == *site.cluster)
+            && !found.iter().any(|(other, _)| *other == uuid)
+        {
+            found.push((uuid, row.clone()));
+        }
+    }
+    found
+}
+
+/// Takes the row to keep out of `ours`: the one under its own uuid, else the first of its name. What is left after all
+/// rows were kept is one too many.
+fn keep(row: &Row, ours: &mut Vec<(Uuid, Arc<LoadBalancer>)>) -> Option<(Uuid, Arc<LoadBalancer>)> {
+    let own = ours.iter().position(|(uuid, _)| *uuid == row.uuid);
+    let at = own.or_else(|| ours.iter().position(|(_, seen)| *seen.name == row.name))?;
+    Some(ours.remove(at))
+}
+
+/// Whether the row says what it should.
+fn says(seen: &LoadBalancer, row: &Row) -> bool {
+    *seen.name == row.name
+        && seen.vips == row.vips
+        && step::protocol(seen) == row.protocol.to_string()
+        && seen.options == row.options
+        && has_marks(&seen.external_ids, &row.marks)
+}
+
+fn has_marks(external_ids: &StrMap, marks: &StrMap) -> bool {
+    marks.iter().all(|(key, value)| external_ids.get(key) == Some(value))
+}
+
+impl Plan {
+    /// The one place of this name and its members.
+    fn locate<'a>(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        nb: &'a Northbound,
+    ) -> Option<(Place, &'a ovsdb_client::Set<Uuid>)> {
+        let mut found = nb.places(kind, name);
+        match found.len() {
+            0 => self.held.push(Held::Missing { kind, name: name.to_owned() }),
+            1 => return found.pop(),
+            _ => self.held.push(Held::Ambiguous { kind, name: name.to_owned() }),
+        }
+        None
+    }
+
+    /// Takes the row from where an older configuration had put it. Whatever else it is attached to was not our doing.
+    fn leave(&mut self, uuid: Uuid, seen: &LoadBalancer, desired: &Desired, site: &Site, nb: &Northbound) {
+        if marks::owner(&seen.external_ids, &site.cluster).is_none() {
+            return;
+        }
+        let was = [(Kind::Router, marks::ROUTER, &desired.router), (Kind::Switch, marks::SWITCH, &desired.switch)];
+        for (kind, mark, now) in was {
+            let Some(before) = seen.external_ids.get(mark).filter(|before| before != now) else { continue };
+            let attached = nb.places(kind, before).into_iter().filter(|(_, members)| members.contains(&uuid));
+            self.steps.extend(attached.map(|(place, _)| Step::Detach { place, row: uuid, name: seen.name.clone() }));
+        }
+    }
+
+    fn is_name_taken(&mut self, row: &Row, site: &Site, nb: &Northbound) -> bool {
+        let mut namesakes = nb.load_balancers.find(|by| &by.name, row.name.as_str());
+        // One of ours under that name belongs to another Service of this cluster only by a clash of digests.
+        let foreign = namesakes.find(|(_, seen)| marks::owner(&seen.external_ids, &site.cluster).is_none());
+        let Some((uuid, _)) = foreign else { return false };
+        self.held.push(Held::NameTaken { name: row.name.clone(), uuid });
+        true
+    }
+}
+
+impl Held {
+    fn difference(&self) -> Difference {
+        let (kind, expected, found) = match self {
+            Self::Missing { kind: Kind::Router, name } => ("router_missing", format!("router {name}"), "none".into()),
+            Self::Missing { kind: Kind::Switch, name } => ("switch_missing", format!("switch {name}"), "none".into()),
+            Self::Ambiguous { kind, name } => {
+                let which = if *kind == Kind::Router { "router_ambiguous" } else { "switch_ambiguous" };
+                (which, format!("one {} {name}", kind.word()), "several".into())
+            }
+            Self::NameTaken { name, uuid } => ("name_taken", name.clone(), format!("{uuid}, which is not ours")),
+        };
+        Difference { kind, expected, found }
+    }
+}
+
+impl From<&Held> for Error {
+    fn from(held: &Held) -> Self {
+        match held.clone() {
+            Held::Missing { kind, name } => Self::PlaceMissing { kind, name },
+            Held::Ambiguous { kind, name } => Self::PlaceAmbiguous { kind, name },
+            Held::NameTaken { name, uuid } => Self::NameTaken { name, uuid },
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! One change, in words for people and in operations for the server.
+
+use std::fmt;
+use std::sync::Arc;
+
+use groundcrew_core::provider::Difference;
+use ovsdb_client::ops::{Columns, Mutator};
+use ovsdb_client::{Condition, Op, StrMap, Uuid, Value};
+
+use super::has_marks;
+use crate::desired::Row;
+use crate::marks;
+use crate::northbound::{Kind, LoadBalancer, Place};
+
+pub(crate) const TABLE: &str = "Load_Balancer";
+
+/// One change. `Display` is what `--dry-run` prints.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Step {
+    /// Make the row.
+    Insert { row: Row },
+    /// Bring a row that is ours to what it should say; `seen` is what it said.
+    Update { uuid: Uuid, seen: Arc<LoadBalancer>, row: Row },
+    /// Take a row away that is ours: its Service is gone, or, if it is still `wanted`, has another row for the same.
+    Delete { uuid: Uuid, name: Arc<str>, wanted: bool, marked: bool },
+    /// Make the row known to a router or switch.
+    Attach { place: Place, row: Uuid, name: String },
+    /// Take it from one that an older configuration named.
+    Detach { place: Place, row: Uuid, name: Arc<str> },
+}
+
+/// What the row's protocol column means.
+pub(super) fn protocol(row: &LoadBalancer) -> &str {
+    row.protocol.as_deref().unwrap_or("tcp")
+}
+
+impl Step {
+    /// The operations for this step alone. Attachments are left to [`attach`], which joins those of many steps.
+    ///
+    /// A guard names what the step relies on and fails the transaction when it is not so any more.
+    pub(crate) fn operations(&self, cluster: &str) -> Vec<Op> {
+        match self {
+            Self::Insert { row } => vec![
+                Op::insert(TABLE)
+                    .uuid(row.uuid)
+                    .set("name", &row.name)
+                    .set("vips", &row.vips)
+                    .set("protocol", row.protocol.to_string())
+                    .set("options", &row.options)
+                    .set("external_ids", &row.marks)
+                    .into(),
+            ],
+            Self::Update { uuid, seen, row } => vec![
+                // Gone or renamed meanwhile: an update that matches nothing would pass for a success.
+                exists(TABLE, *uuid, &seen.name),
+                Op::update(TABLE, [Condition::uuid(*uuid)])
+                    .set("name", &row.name)
+                    .set("vips", &row.vips)
+                    .set("protocol", row.protocol.to_string())
+                    .set("options", &row.options)
+                    .into(),
+                // Key by key: other keys in that column are somebody else's.
+                Op::mutate(TABLE, [Condition::uuid(*uuid)])
+                    .mutation("external_ids", Mutator::Delete, Value::set(row.marks.iter().map(|(key, _)| key)))
+                    .mutation("external_ids", Mutator::Insert, &row.marks)
+                    .into(),
+            ],
+            Self::Delete { uuid, marked, .. } => {
+                let still_ours = Condition::includes("external_ids", Value::map([(marks::CLUSTER, cluster)]));
+                vec![Op::delete(TABLE, std::iter::once(Condition::uuid(*uuid)).chain(marked.then_some(still_ours)))]
+            }
+            Self::Attach { .. } => Vec::new(),
+            Self::Detach { place, row, .. } => vec![
+                Op::mutate(place.kind.table(), [Condition::uuid(place.uuid)])
+                    .mutation("load_balancer", Mutator::Delete, Value::set([*row]))
+                    .into(),
+            ],
+        }
+    }
+
+    /// About how many bytes it takes on the wire.
+    pub(crate) fn weight(&self) -> usize {
+        const ENVELOPE: usize = 200;
+        let text = |map: &StrMap| map.iter().map(|(key, value)| key.len() + value.len() + 7).sum::<usize>();
+        let row = |row: &Row| text(&row.vips) + text(&row.options) + 2 * text(&row.marks) + 2 * row.name.len();
+        match self {
+            Self::Insert { row: new } => ENVELOPE + row(new),
+            Self::Update { row: new, .. } => 3 * ENVELOPE + row(new),
+            Self::Delete { .. } | Self::Detach { .. } | Self::Attach { .. } => ENVELOPE,
+        }
+    }
+
+    pub(super) fn differences(&self) -> Vec<Difference> {
+        let one = |kind, expected: String, found: String| vec![Difference { kind, expected, found }];
+        match self {
+            Self::Insert { row } => one("row_missing", format!("load balancer {}", row.name), "none".into()),
+            Self::Update { seen, row, .. } => changed_columns(seen, row),
+            Self::Delete { name, wanted: true, uuid, .. } => {
+                one("duplicate", "one row for each protocol".into(), format!("{name} ({uuid})"))
+            }
+            Self::Delete { name, wanted: false, .. } => one("row_left", "none".into(), format!("load balancer {name}")),
+            Self::Attach { place, name, .. } => {
+                let kind = if place.kind == Kind::Router { "router_detached" } else { "switch_detached" };
+                one(kind, format!("{name} on {} {}", place.kind.word(), place.name), "not attached".into())
+            }
+            Self::Detach { place, name, .. } => {
+                let kind = if place.kind == Kind::Router { "router_left" } else { "switch_left" };
+                one(kind, "not attached".into(), format!("{name} on {} {}", place.kind.word(), place.name))
+            }
+        }
+    }
+}
+
+/// One guard and one mutation for all the rows that a transaction attaches to a place.
+pub(crate) fn attach(place: &Place, rows: impl IntoIterator<Item = Uuid>) -> [Op; 2] {
+    [
+        exists(place.kind.table(), place.uuid, &place.name),
+        Op::mutate(place.kind.table(), [Condition::uuid(place.uuid)])
+            .mutation("load_balancer", Mutator::Insert, Value::set(rows))
+            .into(),
+    ]
+}
+
+fn exists(table: &str, uuid: Uuid, name: &str) -> Op {
+    Op::wait(table, [Condition::uuid(uuid)]).are([Columns::from([("name".to_owned(), name.into())])]).into()
+}
+
+fn changed_columns(seen: &LoadBalancer, row: &Row) -> Vec<Difference> {
+    let text = |map: &StrMap| map.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" ");
+    let columns = [
+        ("name", row.name.clone(), seen.name.to_string(), *seen.name == row.name),
+        ("vips", text(&row.vips), text(&seen.vips), seen.vips == row.vips),
+        ("protocol", row.protocol.to_string(), protocol(seen).to_owned(), protocol(seen) == row.protocol.to_string()),
+        ("options", text(&row.options), text(&seen.options), seen.options == row.options),
+        ("marks", text(&row.marks), text(&seen.external_ids), has_marks(&seen.external_ids, &row.marks)),
+    ];
+    let differing = columns.into_iter().filter(|(.., same)| !same);
+    let all: Vec<_> = differing.map(|(kind, expected, found, _)| Difference { kind, expected, found }).collect();
+    // The hash among the marks follows the content; on its own it is news only if nothing else is.
+    let content = all.iter().any(|d| d.kind != "marks");
+    all.into_iter().filter(|d| !content || d.kind != "marks").collect()
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Insert { row } => write!(f, "+ load balancer {}", row.name),
+            Self::Update { row, .. } => write!(f, "~ load balancer {}", row.name),
+            Self::Delete { name, uuid, .. } => write!(f, "- load balancer {name} ({uuid})"),
+            Self::Attach { place, name, .. } => write!(f, "+ {name} on {} {}", place.kind.word(), place.name),
+            Self::Detach { place, name, .. } => write!(f, "- {name} on {} {}", place.kind.word(), place.name),
+        }
+    }
+}

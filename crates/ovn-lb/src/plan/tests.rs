@@ -1,0 +1,318 @@
+//! The promises to others as properties, on a model of the tables; then the stories that explain them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use groundcrew_core::provider::Wanted;
+use ovsdb_client::{Touched, Value};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::desired::desired;
+use crate::testing::{frontend, owner, site, wanted};
+
+/// The tables as plain maps. What a step does to it is what the server does.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Model {
+    rows: BTreeMap<Uuid, LoadBalancer>,
+    places: BTreeMap<(Kind, Uuid), (String, BTreeSet<Uuid>)>,
+}
+
+impl Model {
+    fn place(mut self, kind: Kind, id: u128, name: &str) -> Self {
+        self.places.insert((kind, Uuid::from_u128(id)), (name.to_owned(), BTreeSet::new()));
+        self
+    }
+
+    /// A project's router and switch.
+    fn project(namespace: &str) -> Self {
+        Self::default().place(Kind::Router, 1, namespace).place(Kind::Switch, 2, &format!("{namespace}-default"))
+    }
+
+    fn northbound(&self) -> Northbound {
+        let of = |map: &StrMap| json!(Value::from(map));
+        let rows: serde_json::Map<_, _> = self
+            .rows
+            .iter()
+            .map(|(uuid, row)| {
+                let columns = json!({
+                    "name": *row.name, "vips": of(&row.vips), "options": of(&row.options),
+                    "protocol": Value::from(row.protocol.clone()), "external_ids": of(&row.external_ids),
+                });
+                (uuid.to_string(), json!({ "initial": columns }))
+            })
+            .collect();
+        let places = |kind| -> serde_json::Map<_, _> {
+            let of_kind = self.places.iter().filter(|((k, _), _)| *k == kind);
+            of_kind
+                .map(|((_, uuid), (name, members))| {
+                    let members = Value::set(members.iter().copied());
+                    (uuid.to_string(), json!({ "initial": { "name": name, "load_balancer": members } }))
+                })
+                .collect()
+        };
+        let tables = json!({
+            "Load_Balancer": rows, "Logical_Router": places(Kind::Router), "Logical_Switch": places(Kind::Switch),
+        });
+        let mut nb = Northbound::default();
+        ovsdb_client::apply(&tables.to_string(), &mut nb, &mut Touched::default()).unwrap();
+        nb
+    }
+
+    fn carry_out(&mut self, plan: &Plan) {
+        for step in &plan.steps {
+            match step {
+                Step::Insert { row } => {
+                    let taken = self.rows.insert(row.uuid, seen(row));
+                    assert!(taken.is_none(), "the server refuses a duplicate uuid");
+                }
+                Step::Update { uuid, seen: before, row } => {
+                    let now = self.rows.get_mut(uuid).unwrap();
+                    assert_eq!(now, &**before, "the guard would fail");
+                    let others = before.external_ids.iter().filter(|(key, _)| row.marks.get(key).is_none());
+                    let external_ids = others.chain(row.marks.iter()).collect();
+                    *now = LoadBalancer { external_ids, ..seen(row) };
+                }
+                Step::Delete { uuid, .. } => {
+                    self.rows.remove(uuid).unwrap();
+                    for (_, members) in self.places.values_mut() {
+                        members.remove(uuid);
+                    }
+                }
+                Step::Attach { place, row, .. } => {
+                    assert!(self.rows.contains_key(row), "a weak reference to nothing goes at once");
+                    self.places.get_mut(&(place.kind, place.uuid)).unwrap().1.insert(*row);
+                }
+                Step::Detach { place, row, .. } => {
+                    self.places.get_mut(&(place.kind, place.uuid)).unwrap().1.remove(row);
+                }
+            }
+        }
+    }
+}
+
+/// The row as the server has it after it was made.
+fn seen(row: &Row) -> LoadBalancer {
+    LoadBalancer {
+        name: row.name.as_str().into(),
+        vips: row.vips.clone(),
+        protocol: Some(row.protocol.to_string().into()),
+        options: row.options.clone(),
+        external_ids: row.marks.clone(),
+    }
+}
+
+fn wishes() -> impl Strategy<Value = Wanted> {
+    (1u8..8, 0u8..2).prop_map(|(protocols, backends)| {
+        let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
+        let backends: &[&str] = if backends == 0 { &[] } else { &["10.1.0.41:8080"] };
+        want.frontends = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp]
+            .into_iter()
+            .enumerate()
+            .filter(|(bit, _)| protocols & (1 << bit) != 0)
+            .map(|(_, protocol)| frontend(protocol, 80, backends))
+            .collect();
+        want
+    })
+}
+
+prop_compose! {
+    /// A row that is like one of ours in some respects, and in others not.
+    fn rows()(protocol in 0usize..3, derived: bool, id in 100u128..104, named: bool, marks in 0u8..5, right: bool)
+        -> (Uuid, LoadBalancer)
+    {
+        let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
+        want.frontends[0].protocol = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp][protocol];
+        let other = wanted(&owner("shop", "other"), &["192.0.2.8"]);
+        let row = desired(&want, &site()).unwrap().rows.remove(0);
+        let other = desired(&other, &site()).unwrap().rows.remove(0);
+        let mut made = seen(&row);
+        if !named {
+            made.name = "vpc-shop-tcp-load".into();
+        }
+        if !right {
+            made.vips = [("192.0.2.7:80", "10.9.9.9:1")].into_iter().collect();
+        }
+        made.external_ids = match marks {
+            0 => row.marks.clone(),
+            1 => other.marks,
+            2 => [("vendor", "kube-ovn")].into_iter().collect(),
+            3 => row.marks.iter().map(|(k, v)| (k, if k == marks::CLUSTER { "c2" } else { v })).collect(),
+            _ => row.marks.iter().map(|(k, v)| (k, if k == marks::ROUTER { "old" } else { v })).chain([("more", "x")]).collect(),
+        };
+        // Under a derived uuid there is never another cluster's or another Service's row.
+        let uuid = if derived && !matches!(marks, 1 | 3) { row.uuid } else { Uuid::from_u128(id) };
+        (uuid, made)
+    }
+}
+
+prop_compose! {
+    fn models()(
+        rows in prop::collection::btree_map(0u8..6, rows(), 0..6),
+        attached in prop::collection::vec((0usize..5, 0usize..6), 0..10),
+        present in 0u8..32,
+    ) -> Model {
+        let names =
+            [(Kind::Router, "shop"), (Kind::Router, "shop"), (Kind::Switch, "shop-default"), (Kind::Router, "old"), (Kind::Switch, "x")];
+        let mut model = Model { rows: rows.into_values().collect(), ..Model::default() };
+        for (n, (kind, name)) in names.into_iter().enumerate() {
+            // The second router of one name is rarer than one or none.
+            if present & (1 << n) != 0 && (n != 1 || present & 0b1100 == 0b1100) {
+                model = model.place(kind, n as u128 + 1, name);
+            }
+        }
+        let uuids: Vec<_> = model.rows.keys().copied().collect();
+        for (place, row) in attached {
+            let key = (names[place].0, Uuid::from_u128(place as u128 + 1));
+            if let (Some((_, members)), Some(uuid)) = (model.places.get_mut(&key), uuids.get(row)) {
+                members.insert(*uuid);
+            }
+        }
+        model
+    }
+}
+
+fn is_ours(uuid: Uuid, row: &LoadBalancer) -> bool {
+    let me = owner("shop", "web");
+    let marked = marks::owner(&row.external_ids, "c1").is_some_and(|owner| owner.uid == me.uid);
+    let derived = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].map(|p| marks::row_uuid("c1", &me, p));
+    marked || derived.contains(&uuid)
+}
+
+/// Rows and members that are none of ours.
+fn foreign(model: &Model) -> Model {
+    let rows = model.rows.iter().filter(|(uuid, row)| !is_ours(**uuid, row));
+    let rows: BTreeMap<_, _> = rows.map(|(uuid, row)| (*uuid, row.clone())).collect();
+    let places = model.places.iter().map(|(key, (name, members))| {
+        (*key, (name.clone(), members.iter().filter(|m| rows.contains_key(m)).copied().collect()))
+    });
+    Model { places: places.collect(), rows }
+}
+
+proptest! {
+    #[test]
+    fn a_plan_carried_out_leaves_nothing_to_do(want in wishes(), mut model in models()) {
+        let desired = desired(&want, &site()).unwrap();
+        let first = plan(&desired, &site(), &model.northbound());
+        model.carry_out(&first);
+        let second = plan(&desired, &site(), &model.northbound());
+        prop_assert_eq!(second.steps, vec![]);
+        prop_assert_eq!(second.held, first.held);
+    }
+
+    #[test]
+    fn what_is_not_ours_never_changes(want in wishes(), mut model in models(), gone: bool) {
+        let before = foreign(&model);
+        let desired = if gone { Desired::nothing(want.owner(), &site()) } else { desired(&want, &site()).unwrap() };
+        let plan = plan(&desired, &site(), &model.northbound());
+        model.carry_out(&plan);
+        prop_assert_eq!(foreign(&model), before);
+    }
+
+    #[test]
+    fn a_service_that_is_gone_leaves_nothing(mut model in models()) {
+        let desired = Desired::nothing(&owner("shop", "web"), &site());
+        let plan = plan(&desired, &site(), &model.northbound());
+        prop_assert_eq!(&plan.held, &vec![]);
+        model.carry_out(&plan);
+        prop_assert!(!model.rows.iter().any(|(uuid, row)| is_ours(*uuid, row)));
+    }
+}
+
+fn kinds(plan: &Plan) -> Vec<&'static str> {
+    plan.differences().into_iter().map(|d| d.kind).collect()
+}
+
+fn web() -> Desired {
+    desired(&wanted(&owner("shop", "web"), &["192.0.2.7"]), &site()).unwrap()
+}
+
+/// A project in which the Service is served.
+fn served() -> Model {
+    let mut model = Model::project("shop");
+    let plan = plan(&web(), &site(), &model.northbound());
+    assert_eq!(kinds(&plan), ["row_missing", "router_detached", "switch_detached"]);
+    model.carry_out(&plan);
+    model
+}
+
+#[test]
+fn every_way_to_spoil_a_row_has_its_word() {
+    let uuid = web().rows[0].uuid;
+    let spoilt = |spoil: &dyn Fn(&mut LoadBalancer)| {
+        let mut model = served();
+        spoil(model.rows.get_mut(&uuid).unwrap());
+        kinds(&plan(&web(), &site(), &model.northbound()))
+    };
+    assert_eq!(spoilt(&|row| row.vips = StrMap::default()), ["vips"]);
+    assert_eq!(spoilt(&|row| row.protocol = Some("udp".into())), ["protocol"]);
+    assert_eq!(spoilt(&|row| row.protocol = None), Vec::<&str>::new(), "absent is tcp");
+    assert_eq!(spoilt(&|row| row.options = StrMap::default()), ["options"]);
+    assert_eq!(spoilt(&|row| row.external_ids = StrMap::default()), ["marks"]);
+    assert_eq!(spoilt(&|row| row.name = "x".into()), ["name"]);
+}
+
+#[test]
+fn a_router_made_anew_under_its_old_name_is_attached_again() {
+    let mut model = served();
+    model.places.remove(&(Kind::Router, Uuid::from_u128(1)));
+    assert_eq!(kinds(&plan(&web(), &site(), &model.northbound())), ["router_missing"]);
+    model = model.place(Kind::Router, 9, "shop");
+    assert_eq!(kinds(&plan(&web(), &site(), &model.northbound())), ["router_detached"]);
+}
+
+#[test]
+fn after_a_restore_the_row_is_known_by_its_marks_and_kept() {
+    let mut model = served();
+    let row = model.rows.remove(&web().rows[0].uuid).unwrap();
+    model.rows.insert(Uuid::from_u128(77), row);
+    for (_, members) in model.places.values_mut() {
+        *members = BTreeSet::from([Uuid::from_u128(77)]);
+    }
+    assert!(plan(&web(), &site(), &model.northbound()).is_empty());
+}
+
+#[test]
+fn of_two_rows_for_one_service_the_second_goes() {
+    let mut model = served();
+    let row = model.rows[&web().rows[0].uuid].clone();
+    model.rows.insert(Uuid::from_u128(1), row);
+    let plan = plan(&web(), &site(), &model.northbound());
+    assert_eq!(kinds(&plan), ["duplicate"]);
+    assert!(plan.steps[0].to_string().ends_with("(00000000-0000-0000-0000-000000000001)"), "{}", plan.steps[0]);
+}
+
+#[test]
+fn a_name_taken_by_somebody_else_is_told_and_not_written() {
+    let mut model = Model::project("shop");
+    let mut row = seen(&web().rows[0]);
+    row.external_ids = StrMap::default();
+    model.rows.insert(Uuid::from_u128(5), row);
+    let plan = plan(&web(), &site(), &model.northbound());
+    assert_eq!(plan.steps, []);
+    assert_eq!(kinds(&plan), ["name_taken"]);
+}
+
+#[test]
+fn half_a_project_gets_no_row() {
+    let model = Model::default().place(Kind::Router, 1, "shop");
+    let plan = plan(&web(), &site(), &model.northbound());
+    assert_eq!(plan.steps, []);
+    assert_eq!(kinds(&plan), ["switch_missing"]);
+}
+
+#[test]
+fn a_new_router_template_moves_the_row_and_leaves_the_old_router() {
+    let mut model = served().place(Kind::Router, 3, "vpc-shop");
+    let site = Site { router: "vpc-{namespace}".parse().unwrap(), ..site() };
+    let desired = desired(&wanted(&owner("shop", "web"), &["192.0.2.7"]), &site).unwrap();
+    let moved = plan(&desired, &site, &model.northbound());
+    let shown: Vec<_> = moved.steps.iter().map(ToString::to_string).collect();
+    let name = &desired.rows[0].name;
+    assert_eq!(
+        shown,
+        [format!("~ load balancer {name}"), format!("- {name} on router shop"), format!("+ {name} on router vpc-shop"),]
+    );
+    model.carry_out(&moved);
+    assert!(plan(&desired, &site, &model.northbound()).is_empty());
+}
