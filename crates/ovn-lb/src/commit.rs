@@ -1,0 +1,259 @@
+//! The only writer of the northbound database.
+//!
+//! Reconciles hand in their steps and wait. One task sends what has gathered as one transaction; while it is under way
+//! the next gathers. So a single change goes out at once, and a thousand share a few transactions: northd computes anew
+//! for each.
+//!
+//! Every transaction begins with a guard on the leader's [`epoch`], and every step brings guards of its own. When one
+//! of those fails, whoever brought it has lost and plans again; the others are sent again without it, which is safe
+//! because a rejected transaction changed nothing. After an unknown outcome nobody sends anything again: each
+//! reconcile looks at the replica first.
+
+mod batch;
+mod epoch;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use groundcrew_core::leader::{Term, WriteError};
+use ovsdb_client::{Op, TransactError};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+use crate::error::Error;
+use crate::metrics::Metrics;
+use crate::plan::Step;
+use crate::view::View;
+use batch::Batch;
+use epoch::Epoch;
+
+/// One transaction's worth. The server is blocked for its length, some tens of milliseconds.
+const MOST_STEPS: usize = 2_000;
+const MOST_BYTES: usize = 1 << 20;
+
+/// Within the time of one write: what is not answered by then is told as unknown by the client, which knows more.
+const ANSWER_MARGIN: Duration = Duration::from_millis(50);
+
+/// Hands changes to the task that commits them. Clones share the task; it ends with the last of them.
+#[derive(Clone)]
+pub(crate) struct Committer {
+    queue: mpsc::UnboundedSender<Waiting>,
+    writer: Arc<Writer>,
+}
+
+/// One reconcile's steps, all or nothing, and who waits for them.
+struct Waiting {
+    steps: Vec<Step>,
+    term: Term,
+    done: oneshot::Sender<Result<(), Error>>,
+}
+
+struct Writer {
+    view: View,
+    cluster: Arc<str>,
+    deadline: Duration,
+    metrics: Metrics,
+    /// The epoch under which we write, once a term has begun.
+    epoch: Mutex<Option<Epoch>>,
+}
+
+/// How a transaction ended, if not well.
+pub(crate) enum Refusal {
+    /// This operation failed; `lost` if because the world is not as it was seen.
+    Operation { index: usize, lost: bool, reason: String },
+    /// The server refused the whole, and does not say because of which part.
+    Commit(String),
+    /// It never came to the contents.
+    Whole(Error),
+}
+
+impl Committer {
+    /// The handle, and the task to spawn.
+    pub(crate) fn new(
+        view: View,
+        cluster: Arc<str>,
+        deadline: Duration,
+        metrics: Metrics,
+    ) -> (Self, impl Future<Output = ()> + Send) {
+        let (queue, waiting) = mpsc::unbounded_channel();
+        let writer = Arc::new(Writer { view, cluster, deadline, metrics, epoch: Mutex::default() });
+        (Self { queue, writer: writer.clone() }, run(writer, waiting))
+    }
+
+    /// Moves the epoch on: no write of an older term commits after this.
+    pub(crate) async fn begin(&self, term: &Term) -> Result<(), Error> {
+        let epoch = self.writer.claim(term, 0).await?;
+        info!(epoch = epoch.text(), "a new term begins in OVN");
+        Ok(())
+    }
+
+    /// Carries the steps out, all or none. When this returns `Ok`, the replica shows them.
+    pub(crate) async fn commit(&self, steps: Vec<Step>, term: &Term) -> Result<(), Error> {
+        let (done, outcome) = oneshot::channel();
+        let gone = || Error::NotSent { reason: "the process is ending".into() };
+        self.queue.send(Waiting { steps, term: term.clone(), done }).map_err(|_| gone())?;
+        outcome.await.map_err(|_| gone())?
+    }
+}
+
+async fn run(writer: Arc<Writer>, mut queue: mpsc::UnboundedReceiver<Waiting>) {
+    while let Some(first) = queue.recv().await {
+        let (mut steps, mut bytes) = (first.steps.len(), first.bytes());
+        let mut gathered = vec![first];
+        while steps < MOST_STEPS
+            && bytes < MOST_BYTES
+            && let Ok(next) = queue.try_recv()
+        {
+            steps += next.steps.len();
+            bytes += next.bytes();
+            gathered.push(next);
+        }
+        writer.send(gathered).await;
+    }
+}
+
+impl Waiting {
+    fn bytes(&self) -> usize {
+        self.steps.iter().map(Step::weight).sum()
+    }
+
+    fn tell(self, outcome: Result<(), Error>) {
+        // Whoever waited may have given up: its deadline passed, or the process ends.
+        let _ = self.done.send(outcome);
+    }
+}
+
+impl Writer {
+    /// Sends until everybody has an answer.
+    async fn send(&self, gathered: Vec<Waiting>) {
+        let mut parts = vec![gathered];
+        let mut reclaimed = false;
+        while let Some(mut part) = parts.pop() {
+            for late in part.extract_if(.., |waiting| !waiting.term.allows(self.deadline)) {
+                late.tell(Err(Error::NotLeader));
+            }
+            let Some(term) = part.first().map(|waiting| waiting.term.clone()) else { continue };
+            let Some(epoch) = self.epoch() else {
+                tell_all(part, &Error::NoTerm);
+                continue;
+            };
+            let batch = Batch::new(epoch.guard(&self.cluster), part.iter().map(|w| &w.steps[..]), &self.cluster);
+            let outcome = self.transact(batch.operations(), &term).await;
+            self.metrics.committed(part.len(), &outcome);
+            match outcome {
+                Ok(()) => part.into_iter().for_each(|waiting| waiting.tell(Ok(()))),
+                Err(Refusal::Whole(error)) => tell_all(part, &error),
+                Err(Refusal::Operation { index: 0, .. }) if !reclaimed => {
+                    reclaimed = true;
+                    match self.reclaim(&term, &epoch).await {
+                        Ok(()) => parts.push(part),
+                        Err(error) => tell_all(part, &error),
+                    }
+                }
+                Err(Refusal::Operation { index, lost, reason }) => {
+                    let error = if lost { Error::Lost } else { Error::Rejected { reason } };
+                    let mut losers = batch.members(index).iter().copied().peekable();
+                    let mut rest = Vec::with_capacity(part.len());
+                    for (n, waiting) in part.into_iter().enumerate() {
+                        if losers.next_if_eq(&n).is_some() {
+                            waiting.tell(Err(error.clone()));
+                        } else {
+                            rest.push(waiting);
+                        }
+                    }
+                    parts.push(rest);
+                }
+                Err(Refusal::Commit(reason)) if part.len() == 1 => tell_all(part, &Error::Rejected { reason }),
+                Err(Refusal::Commit(reason)) => {
+                    debug!(changes = part.len(), reason, "refused as a whole; sending the halves");
+                    let second = part.split_off(part.len() / 2);
+                    parts.extend([second, part]);
+                }
+            }
+        }
+    }
+
+    /// The epoch is not ours. If it is older, or there is none, the database was restored or rebuilt and we still lead:
+    /// it is moved on again. If it is newer, we were led away.
+    async fn reclaim(&self, term: &Term, ours: &Epoch) -> Result<(), Error> {
+        let snapshot = self.view.now()?;
+        if let Some(seen) = epoch::seen(&snapshot, &self.cluster)?
+            && Epoch::number_of(seen) > ours.number()
+        {
+            return Err(Error::Fenced { epoch: seen.to_owned() });
+        }
+        let epoch = self.claim(term, ours.number()).await?;
+        warn!(epoch = epoch.text(), "OVN was restored or rebuilt: the term begins again in it");
+        Ok(())
+    }
+
+    /// Writes an epoch later than the one seen and than `least`, provided that the one seen is still there.
+    async fn claim(&self, term: &Term, least: u64) -> Result<Epoch, Error> {
+        let snapshot = self.view.now()?;
+        let seen = epoch::seen(&snapshot, &self.cluster)?;
+        let next = Epoch::after(seen, least, term.identity());
+        match self.transact(&next.claim(seen, &self.cluster), term).await {
+            Ok(()) => {
+                *self.epoch.lock().unwrap_or_else(PoisonError::into_inner) = Some(next.clone());
+                Ok(next)
+            }
+            Err(Refusal::Operation { lost: true, .. }) => Err(Error::Lost),
+            Err(Refusal::Operation { reason, .. } | Refusal::Commit(reason)) => Err(Error::Rejected { reason }),
+            Err(Refusal::Whole(error)) => Err(error),
+        }
+    }
+
+    fn epoch(&self) -> Option<Epoch> {
+        self.epoch.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn transact(&self, operations: &[Op], term: &Term) -> Result<(), Refusal> {
+        let started = Instant::now();
+        let client = self.view.replica.client();
+        let write = client.transact(operations, started + self.deadline.saturating_sub(ANSWER_MARGIN));
+        let written = term.write(self.deadline, write).await;
+        self.metrics.transact.observe(started.elapsed().as_secs_f64());
+        let error = match written {
+            Ok(_) => return Ok(()),
+            Err(WriteError::NotLeader) => return Err(Refusal::Whole(Error::NotLeader)),
+            Err(WriteError::Unknown(after)) => {
+                let reason = format!("nothing within {} ms", after.as_millis());
+                return Err(Refusal::Whole(Error::Unknown { reason }));
+            }
+            Err(WriteError::Failed(error)) => error,
+        };
+        let lost = error.is_guard() || is_duplicate(&error);
+        Err(match error {
+            TransactError::NotSent { reason } => Refusal::Whole(Error::NotSent { reason }),
+            TransactError::Unknown { endpoint, reason } => {
+                Refusal::Whole(Error::Unknown { reason: format!("{endpoint}: {reason}") })
+            }
+            // A read-only server, or one without rights for us: no part of it is better than another.
+            TransactError::Rejected { error, details, .. } if matches!(&*error, "not allowed" | "permission error") => {
+                Refusal::Whole(Error::Rejected { reason: words(&error, &details) })
+            }
+            TransactError::Rejected { op: Some(index), error, details } => {
+                Refusal::Operation { index, lost, reason: words(&error, &details) }
+            }
+            TransactError::Rejected { op: None, error, details } => Refusal::Commit(words(&error, &details)),
+        })
+    }
+}
+
+/// The row was made meanwhile, by a write of ours whose answer never came.
+fn is_duplicate(error: &TransactError) -> bool {
+    matches!(error, TransactError::Rejected { error, .. } if error == "duplicate uuid")
+}
+
+fn words(error: &str, details: &str) -> String {
+    if details.is_empty() { error.to_owned() } else { format!("{error} ({details})") }
+}
+
+fn tell_all(part: Vec<Waiting>, error: &Error) {
+    for waiting in part {
+        waiting.tell(Err(error.clone()));
+    }
+}

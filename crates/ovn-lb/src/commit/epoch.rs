@@ -1,0 +1,94 @@
+//! The leader's epoch in the database: a write of an older term fails its guard, however late it arrives.
+//!
+//! A lease alone cannot do that: a process that was stopped between looking at its lease and sending wakes up and sends.
+
+use ovsdb_client::ops::Mutator;
+use ovsdb_client::{Condition, Op, Value};
+
+use crate::error::Error;
+use crate::northbound::Northbound;
+
+const TABLE: &str = "NB_Global";
+
+/// `<number>/<identity>`: the number orders, the identity tells two processes apart that chose the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Epoch {
+    number: u64,
+    text: String,
+}
+
+fn key(cluster: &str) -> String {
+    format!("groundcrew-epoch-{cluster}")
+}
+
+/// The epoch in the database.
+pub(super) fn seen<'a>(nb: &'a Northbound, cluster: &str) -> Result<Option<&'a str>, Error> {
+    let (_, global) = nb.global.iter().next().ok_or(Error::NoGlobal)?;
+    Ok(global.external_ids.get(&key(cluster)))
+}
+
+impl Epoch {
+    /// The first one later than what was seen and than `least`.
+    pub(super) fn after(seen: Option<&str>, least: u64, identity: &str) -> Self {
+        let number = seen.map_or(0, Self::number_of).max(least).saturating_add(1);
+        Self { number, text: format!("{number}/{identity}") }
+    }
+
+    /// Its number; what cannot be read is older than everything.
+    pub(super) fn number_of(text: &str) -> u64 {
+        text.split_once('/').and_then(|(number, _)| number.parse().ok()).unwrap_or(0)
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Fails the transaction unless this is the epoch. Other keys of that map do not disturb it.
+    pub(super) fn guard(&self, cluster: &str) -> Op {
+        is(cluster, &self.text)
+    }
+
+    /// Makes this the epoch, provided that the one before is still what was seen.
+    pub(super) fn claim(&self, seen: Option<&str>, cluster: &str) -> Vec<Op> {
+        let key = key(cluster);
+        let insert = Op::mutate(TABLE, []);
+        match seen {
+            Some(seen) => {
+                let replace = insert.mutation("external_ids", Mutator::Delete, Value::set([&key])).mutation(
+                    "external_ids",
+                    Mutator::Insert,
+                    Value::map([(&key, &self.text)]),
+                );
+                vec![is(cluster, seen), replace.into()]
+            }
+            // No condition says "has no such key". But an insert leaves a key alone that is there, so that the guard
+            // behind it finds our value only if there was none.
+            None => {
+                let add = insert.mutation("external_ids", Mutator::Insert, Value::map([(&key, &self.text)]));
+                vec![add.into(), is(cluster, &self.text)]
+            }
+        }
+    }
+}
+
+fn is(cluster: &str, text: &str) -> Op {
+    let epoch = Condition::includes("external_ids", Value::map([(&key(cluster), text)]));
+    Op::wait(TABLE, [epoch]).columns(["_uuid"]).are_not([]).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_epoch_is_later_than_whatever_was_there() {
+        assert_eq!(Epoch::after(None, 0, "a").text(), "1/a");
+        assert_eq!(Epoch::after(Some("7/b"), 0, "a").text(), "8/a");
+        assert_eq!(Epoch::after(Some("7/b"), 20, "a").text(), "21/a", "a restored database is behind us");
+        assert_eq!(Epoch::after(Some("nonsense"), 0, "a").text(), "1/a");
+    }
+}

@@ -1,0 +1,196 @@
+//! The committer on a real northbound server.
+
+use groundcrew_core::provider::{Owner, Protocol};
+use groundcrew_testkit::ovn::Northbound as Server;
+use groundcrew_testkit::{Signal, eventually};
+use ovsdb_client::{Config, Replica, parse_list};
+use prometheus::Registry;
+
+use super::*;
+use crate::desired::desired;
+use crate::marks;
+use crate::plan::{Plan, plan};
+use crate::testing::{owner, site, wanted};
+
+const SOON: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(5);
+
+struct Process {
+    view: View,
+    committer: Committer,
+    term: Term,
+}
+
+impl Process {
+    /// Connected, but without a term.
+    async fn new(server: &Server, identity: &str) -> Self {
+        Self::with_deadline(server, identity, DEADLINE).await
+    }
+
+    async fn with_deadline(server: &Server, identity: &str, deadline: Duration) -> Self {
+        let view = View { replica: Replica::open(Config::new(parse_list(&server.remotes()).unwrap())) };
+        view.replica.synced().await;
+        let metrics = Metrics::new(&Registry::new()).unwrap();
+        let (committer, task) = Committer::new(view.clone(), "c1".into(), deadline, metrics);
+        tokio::spawn(task);
+        Self { view, committer, term: Term::alone(identity) }
+    }
+
+    fn plan(&self, owner: &Owner) -> Plan {
+        plan(&desired(&wanted(owner, &["192.0.2.7"]), &site()).unwrap(), &site(), &self.view.now().unwrap())
+    }
+
+    async fn serve(&self, owner: &Owner) -> Result<(), Error> {
+        self.committer.commit(self.plan(owner).steps, &self.term).await
+    }
+}
+
+async fn project(server: &Server, namespace: &str) {
+    server.nbctl(["lr-add", namespace, "--", "ls-add", &format!("{namespace}-default")]).await.unwrap();
+}
+
+async fn server() -> Server {
+    let server = Server::standalone().await.unwrap();
+    project(&server, "shop").await;
+    server
+}
+
+#[tokio::test]
+async fn what_was_committed_is_seen_at_once() {
+    let server = server().await;
+    let process = Process::new(&server, "a").await;
+    process.view_has_project("shop").await;
+    process.committer.begin(&process.term).await.unwrap();
+    for n in 0..50 {
+        let owner = owner("shop", &format!("web{n}"));
+        process.serve(&owner).await.unwrap();
+        assert!(process.plan(&owner).is_empty(), "a second look would write again");
+    }
+    let attached = server.nbctl(["lr-lb-list", "shop"]).await.unwrap();
+    assert_eq!(attached.lines().count(), 1 + 50, "{attached}");
+}
+
+#[tokio::test]
+async fn without_a_term_nothing_is_written() {
+    let server = server().await;
+    let process = Process::new(&server, "a").await;
+    process.view_has_project("shop").await;
+    assert!(matches!(process.serve(&owner("shop", "web")).await, Err(Error::NoTerm)));
+    assert_eq!(server.nbctl(["lb-list"]).await.unwrap(), "");
+}
+
+#[tokio::test]
+async fn a_newer_term_fences_the_older_one_out() {
+    let server = server().await;
+    let (old, new) = (Process::new(&server, "old").await, Process::new(&server, "new").await);
+    old.view_has_project("shop").await;
+    new.view_has_project("shop").await;
+    old.committer.begin(&old.term).await.unwrap();
+    old.serve(&owner("shop", "before")).await.unwrap();
+    eventually("the other process sees the epoch", SOON, async || match new.committer.begin(&new.term).await {
+        Err(Error::Lost) => Err("epoch not seen yet"),
+        done => Ok(done.unwrap()),
+    })
+    .await
+    .unwrap();
+    let refused = old.serve(&owner("shop", "after")).await;
+    assert!(matches!(&refused, Err(Error::Fenced { epoch }) if epoch == "2/new"), "{refused:?}");
+    new.serve(&owner("shop", "after")).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_leader_of_a_restored_or_rebuilt_database_goes_on() {
+    let mut server = server().await;
+    let process = Process::new(&server, "a").await;
+    process.view_has_project("shop").await;
+    process.committer.begin(&process.term).await.unwrap();
+    process.serve(&owner("shop", "web")).await.unwrap();
+
+    server.rebuild_empty().await.unwrap();
+    project(&server, "shop").await;
+    process.view_has_project("shop").await;
+    eventually("the Service is served in the new database", SOON, async || process.serve(&owner("shop", "web")).await)
+        .await
+        .unwrap();
+    assert!(process.plan(&owner("shop", "web")).is_empty());
+}
+
+#[tokio::test]
+async fn only_the_loser_of_a_batch_plans_again() {
+    let server = server().await;
+    project(&server, "gone").await;
+    let process = Process::new(&server, "a").await;
+    process.view_has_project("shop").await;
+    process.view_has_project("gone").await;
+    process.committer.begin(&process.term).await.unwrap();
+
+    let (winner, loser) = (owner("shop", "web"), owner("gone", "web"));
+    let (winning, losing) = (process.plan(&winner).steps, process.plan(&loser).steps);
+    server.nbctl(["lr-del", "gone"]).await.unwrap();
+    let (won, lost) =
+        tokio::join!(process.committer.commit(winning, &process.term), process.committer.commit(losing, &process.term));
+    won.unwrap();
+    assert!(matches!(lost, Err(Error::Lost)), "{lost:?}");
+    let rows = server.nbctl(["lb-list"]).await.unwrap();
+    assert!(rows.contains("shop-web-tcp-") && !rows.contains("gone-web-tcp-"), "{rows}");
+}
+
+#[tokio::test]
+async fn a_row_that_is_there_already_is_lost_not_doubled() {
+    let server = server().await;
+    let process = Process::new(&server, "a").await;
+    process.view_has_project("shop").await;
+    process.committer.begin(&process.term).await.unwrap();
+    let owner = owner("shop", "web");
+    let steps = process.plan(&owner).steps;
+    process.committer.commit(steps.clone(), &process.term).await.unwrap();
+    let again = process.committer.commit(steps, &process.term).await;
+    assert!(matches!(again, Err(Error::Lost)), "{again:?}");
+    let uuid = marks::row_uuid("c1", &owner, Protocol::Tcp).to_string();
+    assert_eq!(server.nbctl(["--bare", "--columns=_uuid", "list", "Load_Balancer"]).await.unwrap().trim(), uuid);
+}
+
+#[tokio::test]
+async fn a_hung_server_leaves_an_unknown_outcome_and_the_next_look_finds_what_became_of_it() {
+    let server = server().await;
+    let process = Process::with_deadline(&server, "a", Duration::from_millis(500)).await;
+    process.view_has_project("shop").await;
+    process.committer.begin(&process.term).await.unwrap();
+    let owner = owner("shop", "web");
+    server.signal(0, Signal::SIGSTOP).unwrap();
+    let hung = process.serve(&owner).await;
+    assert!(matches!(hung, Err(Error::Unknown { .. })), "{hung:?}");
+    server.signal(0, Signal::SIGCONT).unwrap();
+    // The write that nobody waited for lands; looking at the replica shows it, so that nothing is sent again.
+    eventually("the late write is seen", SOON, async || {
+        process.view.now()?;
+        if process.plan(&owner).is_empty() { Ok(()) } else { Err(Error::Lost) }
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn a_read_only_server_refuses_everybody_and_nobody_is_split() {
+    let server = server().await;
+    let process = Process::new(&server, "a").await;
+    process.view_has_project("shop").await;
+    process.committer.begin(&process.term).await.unwrap();
+    server.set_read_only(true).await.unwrap();
+    let refused = process.serve(&owner("shop", "web")).await;
+    assert!(matches!(&refused, Err(Error::Rejected { reason }) if reason.contains("not allowed")), "{refused:?}");
+}
+
+impl Process {
+    async fn view_has_project(&self, namespace: &str) {
+        let switch = format!("{namespace}-default");
+        eventually("the replica has the project", SOON, async || {
+            let nb = self.view.now()?;
+            let found = nb.routers.find(|by| &by.name, namespace).count() == 1
+                && nb.switches.find(|by| &by.name, switch.as_str()).count() == 1;
+            if found { Ok(()) } else { Err(Error::Lost) }
+        })
+        .await
+        .unwrap();
+    }
+}

@@ -1,0 +1,58 @@
+//! What an operator can see of the way to OVN.
+
+use groundcrew_core::metrics::{counters, gauge, seconds};
+use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Registry};
+
+use crate::commit::Refusal;
+
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    pub(crate) connected: IntGauge,
+    commits: IntCounterVec,
+    changes: Histogram,
+    pub(crate) transact: Histogram,
+}
+
+impl Metrics {
+    pub(crate) fn new(registry: &Registry) -> prometheus::Result<Self> {
+        let commits = counters(
+            registry,
+            "groundcrew_ovn_commits_total",
+            "Transactions sent to OVN, by how they ended.",
+            &["outcome"],
+        )?;
+        // They exist from the start, so that a rate over the first failure is not lost.
+        for outcome in ["ok", "lost", "rejected", "failed"] {
+            commits.with_label_values(&[outcome]);
+        }
+        let help = "Services that one transaction served.";
+        let buckets = vec![1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0];
+        let changes =
+            Histogram::with_opts(HistogramOpts::new("groundcrew_ovn_commit_services_count", help).buckets(buckets))?;
+        registry.register(Box::new(changes.clone()))?;
+        Ok(Self {
+            connected: gauge(
+                registry,
+                "groundcrew_ovn_connected_bool",
+                "Whether the view of the northbound database is current.",
+            )?,
+            commits,
+            changes,
+            transact: seconds(registry, "groundcrew_ovn_transact_seconds", "Time from a transaction to its answer.")?,
+        })
+    }
+
+    pub(crate) fn committed(&self, changes: usize, outcome: &Result<(), Refusal>) {
+        let word = match outcome {
+            Ok(()) => "ok",
+            Err(Refusal::Operation { lost: true, .. }) => "lost",
+            Err(Refusal::Operation { .. } | Refusal::Commit(_)) => "rejected",
+            Err(Refusal::Whole(_)) => "failed",
+        };
+        self.commits.with_label_values(&[word]).inc();
+        if outcome.is_ok() {
+            #[allow(clippy::cast_precision_loss, reason = "a batch has a few thousand changes at most")]
+            self.changes.observe(changes as f64);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The northbound database as it is now, or the reason why nobody can tell.
+
+use ovsdb_client::{Replica, Snapshot, State};
+
+use crate::error::Error;
+use crate::northbound::Northbound;
+
+/// The replica, with one rule: what was seen before the connection was lost is not what is there.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    pub(crate) replica: Replica<Northbound>,
+}
+
+impl View {
+    /// What is there now.
+    pub(crate) fn now(&self) -> Result<Snapshot<Northbound>, Error> {
+        match self.replica.client().state() {
+            State::InSync { .. } => Ok(self.replica.snapshot()),
+            state => Err(Error::OutOfSight { why: explain(&state) }),
+        }
+    }
+}
+
+/// A connection's state for a person who waits for it.
+pub(crate) fn explain(state: &State) -> String {
+    match state {
+        State::Connecting => "connecting".into(),
+        State::Disconnected { error } => error.to_string(),
+        State::Syncing { endpoint } => format!("reading it from {endpoint}"),
+        State::InSync { endpoint } => format!("in sync with {endpoint}"),
+    }
+}
