@@ -25,7 +25,7 @@ pub(crate) struct Site {
 
 /// A name with a place for the namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Template(String);
+pub struct Template(String);
 
 const PLACEHOLDER: &str = "{namespace}";
 

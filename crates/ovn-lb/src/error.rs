@@ -1,6 +1,7 @@
 //! Everything that can go wrong here, and the one place that says what the controller makes of it.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::provider::{ErrorKind, ProviderError};
@@ -49,8 +50,8 @@ pub(crate) enum Error {
     AddressTaken { address: IpAddr, holder: String },
     #[error("{address} is in no AddressPool that serves namespace {namespace}")]
     AddressOutside { address: IpAddr, namespace: String },
-    #[error("{address} was released {seconds} s ago and rests until stale neighbour entries are gone")]
-    AddressRests { address: IpAddr, seconds: u64 },
+    #[error("{address} was released a moment ago and rests for another {} s", left.as_secs() + 1)]
+    AddressRests { address: IpAddr, left: Duration },
     #[error("Service {holder}, whose address is shared, has none yet")]
     NothingToShare { holder: ServiceKey },
     #[error("EIp {namespace}/{name} was not made by this cluster; remove it or give it another name")]
@@ -89,10 +90,13 @@ impl From<Error> for ProviderError {
             | Error::NotSent { .. }
             | Error::Unknown { .. } => (ErrorKind::Unavailable, None),
         };
-        let provider = Self::new(kind, error.to_string());
-        match reason {
-            Some(reason) => provider.with_reason(reason),
-            None => provider,
+        let mut provider = Self::new(kind, error.to_string());
+        if let Some(reason) = reason {
+            provider = provider.with_reason(reason);
         }
+        if let Error::AddressRests { left, .. } = error {
+            provider = provider.with_retry_after(left);
+        }
+        provider
     }
 }

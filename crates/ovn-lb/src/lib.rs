@@ -1,13 +1,99 @@
-//! Services of type LoadBalancer as OVN load balancers.
-#![allow(dead_code, reason = "the controller that uses these parts comes next")]
+//! Services of type LoadBalancer as OVN load balancers, on external addresses that stay.
+//!
+//! ```text
+//!  AddressPool, EIp --watch--> addresses --hold---+
+//!                                                 v
+//!  Service, EndpointSlice --core--> Wanted --> desired --> plan --> commit --one transaction--> OVN
+//!                                      ^                    ^                                    |
+//!                                      +----- looks <-------+--------- replica <-----------------+
+//! ```
+//!
+//! [`desired`], [`plan`], [`looks`] and the book of addresses are pure; [`commit`] is the only writer of OVN,
+//! [`addresses`] the only writer of EIps.
 
+mod addresses;
+mod args;
 mod commit;
+mod connection;
 mod desired;
 mod error;
+mod looks;
 mod marks;
 mod metrics;
 mod northbound;
 mod plan;
+mod provider;
 #[cfg(test)]
 mod testing;
 mod view;
+mod waiting;
+
+use std::sync::Arc;
+
+use groundcrew_core::runtime::{Runtime, StartError};
+use groundcrew_core::service;
+use groundcrew_core::watch::follow;
+use kube::Api;
+use ovsdb_client::Replica;
+use tokio::sync::broadcast;
+
+pub use args::Args;
+pub use desired::Template;
+
+use addresses::{Addresses, EipSink, PoolSink};
+use commit::Committer;
+use connection::OVN;
+use desired::Site;
+use metrics::Metrics;
+use provider::Ovn;
+use view::View;
+use waiting::Waiting;
+
+const EIPS: &str = "the cache of EIps";
+const POOLS: &str = "the cache of AddressPools";
+
+/// Looks that nobody has taken yet; past it everything is looked at instead.
+const MOST_LOOKS: usize = 16_384;
+
+/// Starts the controller on this runtime. Returns at once; what is still missing is told by `/readyz`.
+// `async` because a controller may have to ask somebody something before it can start; this one has not.
+#[allow(clippy::unused_async, reason = "the signature that every controller of the binary has")]
+pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
+    let metrics = Metrics::new(&runtime.registry)?;
+    let view = View { replica: Replica::open(args.connection()) };
+    let looks = broadcast::Sender::new(MOST_LOOKS);
+    let (cluster, deadline) = (runtime.cluster_id.clone(), runtime.write_deadline);
+    let addresses = Arc::new(Addresses::new(
+        runtime.client.clone(),
+        cluster.clone(),
+        args.network_type,
+        args.address_rest,
+        deadline,
+        looks.clone(),
+    ));
+    let (committer, committing) = Committer::new(view.clone(), cluster.clone(), deadline, metrics.clone());
+
+    for what in [OVN, EIPS, POOLS] {
+        runtime.ready.wait_for(what, "");
+    }
+    let (client, ready, stop) = (&runtime.client, &runtime.ready, runtime.tasks.stop());
+    let eips = follow(Api::all(client.clone()), EIPS, EipSink::new(addresses.clone()), ready.clone(), stop.clone());
+    runtime.tasks.spawn("EIp watch", eips);
+    let pools = follow(Api::all(client.clone()), POOLS, PoolSink::new(addresses.clone()), ready.clone(), stop.clone());
+    runtime.tasks.spawn("AddressPool watch", pools);
+    let connection = connection::follow(view.replica.client().clone(), metrics, ready.clone(), stop.clone());
+    runtime.tasks.spawn("OVN connection", connection);
+    runtime.tasks.spawn("OVN commits", committing);
+
+    let provider = Arc::new(Ovn {
+        site: Site { cluster, router: args.ovn_router, switch: args.ovn_switch },
+        view,
+        committer,
+        addresses,
+        waiting: Waiting::default(),
+        looks,
+        ready: ready.clone(),
+        needs: &[OVN, EIPS, POOLS],
+    });
+    service::start(runtime, &args.class, &args.service, &provider)
+}

@@ -40,11 +40,6 @@ pub(crate) enum Held {
 }
 
 impl Plan {
-    /// Nothing to do, and nothing in the way.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.steps.is_empty() && self.held.is_empty()
-    }
-
     /// The same for a drift report: what is wrong rather than what to do.
     pub(crate) fn differences(&self) -> Vec<Difference> {
         let steps = self.steps.iter().flat_map(Step::differences);

@@ -8,6 +8,14 @@ use groundcrew_core::provider::{AddressAsk, Backend, Families, Frontend, Owner, 
 use uuid::Uuid;
 
 use crate::desired::Site;
+use crate::plan::Plan;
+
+impl Plan {
+    /// Nothing to do, and nothing in the way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.steps.is_empty() && self.held.is_empty()
+    }
+}
 
 pub(crate) fn site() -> Site {
     Site {

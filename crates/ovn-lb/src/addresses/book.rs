@@ -1,0 +1,391 @@
+//! Who has which address. Pure: no client, and the time is an argument.
+//!
+//! The book is what the EIps say, plus what has been promised and not written yet. A promise is kept until it is
+//! released: an interrupted or failed write is tried again for the same address.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use groundcrew_api::eip::{EIp, EIpOwner};
+use groundcrew_core::key::ServiceKey;
+use groundcrew_core::leader::Moment;
+use groundcrew_core::provider::{AddressAsk, Families, Living, Owner};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::eip::{self, EipKey, Says, Seen};
+use super::pool::{Family, Pool};
+use crate::error::Error;
+
+#[derive(Debug)]
+pub(crate) struct Book {
+    cluster: Arc<str>,
+    /// How long a released address is not given to anybody.
+    rest: Duration,
+    pools: BTreeMap<Arc<str>, Pool>,
+    holdings: BTreeMap<EipKey, Holding>,
+    /// Two EIps may say the same address when others write them, too.
+    by_address: BTreeSet<(IpAddr, EipKey)>,
+    by_service: BTreeMap<ServiceKey, BTreeSet<EipKey>>,
+    resting: BTreeMap<IpAddr, Moment>,
+    /// Where the search in each pool goes on.
+    last: BTreeMap<(Arc<str>, Family), IpAddr>,
+}
+
+/// One EIp: what it should say, and what it says.
+#[derive(Debug, Clone)]
+struct Holding {
+    should: Says,
+    made_for: Option<Owner>,
+    stored: Option<Seen>,
+}
+
+/// What must be written so that an EIp says what it should.
+#[derive(Debug)]
+pub(crate) enum Write {
+    Create(Box<EIp>),
+    Status(Value),
+    Delete,
+}
+
+impl Book {
+    pub(crate) fn new(cluster: Arc<str>, rest: Duration) -> Self {
+        Self {
+            cluster,
+            rest,
+            pools: BTreeMap::new(),
+            holdings: BTreeMap::new(),
+            by_address: BTreeSet::new(),
+            by_service: BTreeMap::new(),
+            resting: BTreeMap::new(),
+            last: BTreeMap::new(),
+        }
+    }
+
+    /// Whether anything changed. What was given out stays given out, in the pool or not.
+    pub(crate) fn put_pool(&mut self, pool: Pool) -> bool {
+        let before = self.pools.insert(pool.name.clone(), pool.clone());
+        before.as_ref() != Some(&pool)
+    }
+
+    pub(crate) fn remove_pool(&mut self, name: &str) {
+        self.pools.remove(name);
+    }
+
+    pub(crate) fn pool_names(&self) -> Vec<Arc<str>> {
+        self.pools.keys().cloned().collect()
+    }
+
+    /// Addresses that are published are their Services', whatever became of the EIps. An address that somebody else
+    /// has too is left to him; its Service is told when it asks.
+    pub(crate) fn import(&mut self, living: &[Living]) {
+        for Living { owner, addresses } in living {
+            for address in addresses {
+                if self.held(owner, Family::of(*address)).is_none() && self.holders(*address).next().is_none() {
+                    self.reserve(owner, *address, self.pool_of(*address));
+                }
+            }
+        }
+    }
+
+    /// One EIp for each family that is asked for: the same ones every time.
+    pub(crate) fn hold(
+        &mut self,
+        ask: &AddressAsk,
+        network_type: Option<&str>,
+        now: Moment,
+    ) -> Result<Vec<EipKey>, Error> {
+        families(ask.families).iter().map(|family| self.hold_one(ask, *family, network_type, now)).collect()
+    }
+
+    fn hold_one(
+        &mut self,
+        ask: &AddressAsk,
+        family: Family,
+        network_type: Option<&str>,
+        now: Moment,
+    ) -> Result<EipKey, Error> {
+        if let Some(key) = self.held(&ask.owner, family) {
+            return Ok(key);
+        }
+        let shared = ask.share_with.as_ref().map(|other| (other, self.held(other, family)));
+        let current = ask.current.iter().copied().find(|address| Family::of(*address) == family);
+        match (current, shared) {
+            (Some(address), Some((_, Some(key)))) if self.holders(address).any(|holder| *holder == key) => {
+                self.join(&key, &ask.owner);
+                Ok(key)
+            }
+            (Some(address), _) => {
+                self.check_free(address, &ask.owner)?;
+                Ok(self.reserve(&ask.owner, address, self.pool_of(address)))
+            }
+            (None, Some((_, Some(key)))) => {
+                self.join(&key, &ask.owner);
+                Ok(key)
+            }
+            (None, Some((other, None))) => Err(Error::NothingToShare { holder: other.key.clone() }),
+            (None, None) => {
+                let (pool, address) = self.choose(ask, family, network_type, now)?;
+                Ok(self.reserve(&ask.owner, address, pool))
+            }
+        }
+    }
+
+    fn choose(
+        &mut self,
+        ask: &AddressAsk,
+        family: Family,
+        network_type: Option<&str>,
+        now: Moment,
+    ) -> Result<(Arc<str>, IpAddr), Error> {
+        let namespace = &*ask.owner.key.namespace;
+        let mut pools: Vec<_> = self.pools.values().filter(|pool| pool.serves(namespace, network_type)).collect();
+        pools.sort_by(|a, b| (b.priority, &a.name).cmp(&(a.priority, &b.name)));
+        if let Some(address) = ask.requested.iter().copied().find(|address| Family::of(*address) == family) {
+            let Some(pool) = pools.iter().find(|pool| pool.contains(address)) else {
+                return Err(Error::AddressOutside { address, namespace: namespace.to_owned() });
+            };
+            self.check_free(address, &ask.owner)?;
+            return match self.rests(address, now) {
+                Some(left) => Err(Error::AddressRests { address, left }),
+                None => Ok((pool.name.clone(), address)),
+            };
+        }
+        let is_free = |address| self.holders(address).next().is_none() && self.rests(address, now).is_none();
+        let found = pools.iter().find_map(|pool| {
+            let last = self.last.get(&(pool.name.clone(), family)).copied();
+            Some((pool.name.clone(), pool.next_free(family, last, is_free)?))
+        });
+        let Some((pool, address)) = found else {
+            let kind = network_type.map(|network| format!(" of network type {network}")).unwrap_or_default();
+            let why = match pools.len() {
+                0 => format!("no AddressPool{kind} serves it"),
+                n => format!("no {} address is left in {n} AddressPool(s){kind}", family.word()),
+            };
+            return Err(Error::PoolEmpty { namespace: namespace.to_owned(), why });
+        };
+        self.last.insert((pool.clone(), family), address);
+        Ok((pool, address))
+    }
+
+    fn check_free(&self, address: IpAddr, owner: &Owner) -> Result<(), Error> {
+        let Some(holder) = self.holders(address).next() else { return Ok(()) };
+        // Names of another project are not this tenant's business.
+        let own = holder.namespace == owner.key.namespace;
+        let holder = if own { format!("EIp {}", holder.name) } else { "another project".to_owned() };
+        Err(Error::AddressTaken { address, holder })
+    }
+
+    /// The EIp that holds this owner's address, its own or one that it shares.
+    fn held(&self, owner: &Owner, family: Family) -> Option<EipKey> {
+        let keys = self.by_service.get(&owner.key)?;
+        let key = keys.iter().find(|key| {
+            let Some(holding) = self.holdings.get(*key) else { return false };
+            holding.should.address.map(Family::of) == Some(family) && holding.is_for(owner)
+        });
+        key.cloned()
+    }
+
+    fn holders(&self, address: IpAddr) -> impl Iterator<Item = &EipKey> {
+        let first = EipKey { namespace: "".into(), name: "".into() };
+        let from = self.by_address.range((address, first)..);
+        from.take_while(move |(other, _)| *other == address).map(|(_, key)| key)
+    }
+
+    fn rests(&self, address: IpAddr, now: Moment) -> Option<Duration> {
+        let left = now.until(*self.resting.get(&address)?);
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// For an address that is living: the pool that it seems to be from, empty where none has it any more.
+    fn pool_of(&self, address: IpAddr) -> Arc<str> {
+        self.pools.values().find(|pool| pool.contains(address)).map(|pool| pool.name.clone()).unwrap_or_default()
+    }
+
+    fn reserve(&mut self, owner: &Owner, address: IpAddr, pool: Arc<str>) -> EipKey {
+        let key = EipKey::of(owner, Family::of(address));
+        let holding = self.holdings.entry(key.clone()).or_insert_with(|| Holding {
+            should: Says::default(),
+            made_for: Some(owner.clone()),
+            stored: None,
+        });
+        holding.should.address = Some(address);
+        holding.should.pool = pool;
+        self.by_address.insert((address, key.clone()));
+        self.join(&key, owner);
+        key
+    }
+
+    fn join(&mut self, key: &EipKey, owner: &Owner) {
+        if let Some(holding) = self.holdings.get_mut(key) {
+            holding.should.services.insert(owner.key.name.clone());
+            self.by_service.entry(owner.key.clone()).or_default().insert(key.clone());
+        }
+    }
+
+    /// This owner uses nothing any more. What is left to write is told by [`Book::pending`] for each of these.
+    pub(crate) fn leave(&mut self, owner: &Owner) -> Vec<EipKey> {
+        let used = self.by_service.get(&owner.key).cloned().unwrap_or_default();
+        let own = [Family::V4, Family::V6].map(|family| EipKey::of(owner, family));
+        let mut left = Vec::new();
+        for key in used.into_iter().chain(own) {
+            let Some(holding) = self.holdings.get_mut(&key).filter(|holding| holding.is_for(owner)) else { continue };
+            if left.contains(&key) {
+                continue;
+            }
+            holding.should.services.remove(&owner.key.name);
+            self.unlink(&owner.key, &key);
+            left.push(key);
+        }
+        left
+    }
+
+    fn unlink(&mut self, service: &ServiceKey, key: &EipKey) {
+        if let Some(keys) = self.by_service.get_mut(service) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.by_service.remove(service);
+            }
+        }
+    }
+
+    /// What to write next for this EIp; `None` when it says what it should.
+    pub(crate) fn pending(&self, key: &EipKey, now: Timestamp) -> Option<Write> {
+        let holding = self.holdings.get(key)?;
+        let owner = holding.made_for.as_ref()?;
+        match &holding.stored {
+            Some(_) if holding.is_unused() => Some(Write::Delete),
+            None if holding.is_unused() => None,
+            None => Some(Write::Create(Box::new(eip::object(key, owner, &self.cluster)))),
+            Some(seen) if seen.says != holding.should => Some(Write::Status(eip::status(&holding.should, seen, now))),
+            Some(_) => None,
+        }
+    }
+
+    /// The EIp is gone for good, and its address rests.
+    pub(crate) fn forget(&mut self, key: &EipKey, now: Moment) {
+        let Some(holding) = self.holdings.remove(key) else { return };
+        for name in &holding.should.services {
+            self.unlink(&ServiceKey::new(key.namespace.clone(), name.clone()), key);
+        }
+        if let Some(address) = holding.should.address {
+            self.by_address.remove(&(address, key.clone()));
+            self.resting.retain(|_, until| !now.until(*until).is_zero());
+            if self.holders(address).next().is_none() {
+                self.resting.insert(address, now + self.rest);
+            }
+        }
+    }
+
+    /// Takes what the API server has; returns the Services that must look again.
+    pub(crate) fn observe(&mut self, seen: Seen) -> Vec<ServiceKey> {
+        let key = seen.key.clone();
+        let known = self.holdings.get(&key).and_then(|holding| holding.stored.as_ref());
+        if known.is_some_and(|known| eip::is_older(&seen.resource_version, &known.resource_version)) {
+            return Vec::new();
+        }
+        let holding = self.holdings.entry(key.clone()).or_insert_with(|| Holding {
+            should: seen.says.clone(),
+            made_for: seen.made_for.clone(),
+            stored: None,
+        });
+        if holding.made_for.is_some() && seen.made_for != holding.made_for {
+            // Somebody else's under the name of ours. It is not written to, and whoever needs the name is told.
+            return Vec::new();
+        }
+        // Ours says what we say, but for users of other kinds; one of others says what they say.
+        if holding.made_for.is_none() {
+            if let Some(address) = holding.should.address {
+                self.by_address.remove(&(address, key.clone()));
+            }
+            holding.should = seen.says.clone();
+        }
+        holding.should.others.clone_from(&seen.says.others);
+        let uses: Vec<_> = holding.should.services.iter().cloned().collect();
+        let differs = holding.made_for.is_some() && seen.says != holding.should;
+        let address = holding.should.address;
+        let ours = holding.made_for.is_some();
+        holding.stored = Some(seen);
+        if let Some(address) = address {
+            self.by_address.insert((address, key.clone()));
+        }
+        let services = uses.into_iter().map(|name| ServiceKey::new(key.namespace.clone(), name));
+        let services: Vec<_> = services.collect();
+        if ours {
+            for service in &services {
+                self.by_service.entry(service.clone()).or_default().insert(key.clone());
+            }
+        }
+        if differs { services } else { Vec::new() }
+    }
+
+    /// The object with this uid is gone; returns the Services that must look again. While somebody uses the address it
+    /// stays his, and the EIp is made anew.
+    pub(crate) fn vanish(&mut self, key: &EipKey, uid: uuid::Uuid, now: Moment) -> Vec<ServiceKey> {
+        let Some(holding) = self.holdings.get_mut(key) else { return Vec::new() };
+        if holding.stored.as_ref().is_none_or(|seen| seen.uid != uid) {
+            return Vec::new();
+        }
+        if holding.made_for.is_none() || holding.is_unused() {
+            self.forget(key, now);
+            return Vec::new();
+        }
+        holding.stored = None;
+        let names = holding.should.services.iter();
+        names.map(|name| ServiceKey::new(key.namespace.clone(), name.clone())).collect()
+    }
+
+    /// The EIps that are in the API server, by uid.
+    pub(crate) fn stored(&self) -> BTreeMap<EipKey, uuid::Uuid> {
+        let stored = self.holdings.iter().filter_map(|(key, h)| Some((key.clone(), h.stored.as_ref()?.uid)));
+        stored.collect()
+    }
+
+    pub(crate) fn address(&self, key: &EipKey) -> Option<IpAddr> {
+        self.holdings.get(key)?.should.address
+    }
+
+    pub(crate) fn uid(&self, key: &EipKey) -> Option<uuid::Uuid> {
+        Some(self.holdings.get(key)?.stored.as_ref()?.uid)
+    }
+
+    /// The addresses that are held and written down for this wish, in its order. `None` if any is missing.
+    pub(crate) fn settled(&self, ask: &AddressAsk) -> Option<Vec<IpAddr>> {
+        let each = families(ask.families).iter().map(|family| {
+            let key = self.held(&ask.owner, *family)?;
+            let holding = self.holdings.get(&key)?;
+            let settled = holding.stored.as_ref().is_some_and(|seen| seen.says == holding.should);
+            holding.should.address.filter(|_| settled)
+        });
+        each.collect()
+    }
+
+    /// Every EIp that this cluster made, with its owner.
+    pub(crate) fn owned(&self) -> impl Iterator<Item = (&EipKey, &Owner)> {
+        self.holdings.iter().filter_map(|(key, holding)| Some((key, holding.made_for.as_ref()?)))
+    }
+}
+
+impl Holding {
+    /// Whether this owner may use it: it was made for him, or for another Service that shares it. A namesake from before
+    /// is neither.
+    fn is_for(&self, owner: &Owner) -> bool {
+        self.made_for.as_ref().is_some_and(|made_for| made_for.uid == owner.uid || made_for.key != owner.key)
+    }
+
+    fn is_unused(&self) -> bool {
+        self.should.services.is_empty() && self.should.others == Vec::<EIpOwner>::new()
+    }
+}
+
+/// In the order in which they are published.
+fn families(families: Families) -> &'static [Family] {
+    match families {
+        Families::V4 => &[Family::V4],
+        Families::V6 => &[Family::V6],
+        Families::V4V6 => &[Family::V4, Family::V6],
+        Families::V6V4 => &[Family::V6, Family::V4],
+    }
+}

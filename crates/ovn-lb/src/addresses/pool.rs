@@ -1,0 +1,213 @@
+//! The addresses that may be given out, and to whom. Pure.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use groundcrew_api::address_pool::{AddressPool, AddressPoolSpec};
+use ipnet::IpNet;
+
+/// IPv4 or IPv6. An EIp has one address, so a Service with both has two of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    pub(crate) fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        }
+    }
+
+    /// The number is one that came from an address of this family, or lies between two such.
+    fn address(self, number: u128) -> IpAddr {
+        match self {
+            Self::V4 => Ipv4Addr::from(u32::try_from(number).unwrap_or(u32::MAX)).into(),
+            Self::V6 => Ipv6Addr::from(number).into(),
+        }
+    }
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u32::from(address).into(),
+        IpAddr::V6(address) => address.into(),
+    }
+}
+
+/// An `AddressPool` as it is used here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pool {
+    pub(crate) name: Arc<str>,
+    pub(crate) priority: i32,
+    disabled: bool,
+    namespaces: Box<[Box<str>]>,
+    network_type: Option<Box<str>>,
+    /// Sorted, apart from each other, without what is excluded.
+    v4: Box<[RangeInclusive<u128>]>,
+    v6: Box<[RangeInclusive<u128>]>,
+}
+
+impl Pool {
+    /// Lines that cannot be read are left out; the API server refuses nearly all of them.
+    pub(crate) fn new(pool: &AddressPool) -> Self {
+        let name = pool.metadata.name.as_deref().unwrap_or_default();
+        let AddressPoolSpec { addresses, excluded, external_network_type, namespaces, priority, disabled } = &pool.spec;
+        Self {
+            name: name.into(),
+            priority: *priority,
+            disabled: *disabled,
+            namespaces: namespaces.iter().map(|n| n.as_str().into()).collect(),
+            network_type: external_network_type.as_deref().map(Into::into),
+            v4: ranges(Family::V4, addresses, excluded),
+            v6: ranges(Family::V6, addresses, excluded),
+        }
+    }
+
+    /// Whether new addresses of it may go to this namespace. Without a type any network will do.
+    pub(crate) fn serves(&self, namespace: &str, network_type: Option<&str>) -> bool {
+        !self.disabled
+            && (self.namespaces.is_empty() || self.namespaces.iter().any(|n| **n == *namespace))
+            && match (network_type, &self.network_type) {
+                (Some(asked), Some(has)) => *asked == **has,
+                _ => true,
+            }
+    }
+
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
+        let number = number(address);
+        self.ranges(Family::of(address)).iter().any(|range| range.contains(&number))
+    }
+
+    /// The first address after `last` that is free, starting over at the end: an address that was given back is the
+    /// last to be given again.
+    pub(crate) fn next_free(
+        &self,
+        family: Family,
+        last: Option<IpAddr>,
+        is_free: impl Fn(IpAddr) -> bool,
+    ) -> Option<IpAddr> {
+        let ranges = self.ranges(family);
+        let after = last.and_then(|last| number(last).checked_add(1)).unwrap_or(0);
+        let behind = ranges.iter().filter_map(|range| {
+            let start = *range.start().max(&after);
+            (start <= *range.end()).then_some(start..=*range.end())
+        });
+        let before = ranges.iter().filter_map(|range| {
+            let end = *range.end().min(&after.checked_sub(1)?);
+            (*range.start() <= end).then_some(*range.start()..=end)
+        });
+        behind.chain(before).flatten().map(|number| family.address(number)).find(|address| is_free(*address))
+    }
+
+    fn ranges(&self, family: Family) -> &[RangeInclusive<u128>] {
+        match family {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        }
+    }
+}
+
+fn ranges(family: Family, lines: &[String], excluded: &[String]) -> Box<[RangeInclusive<u128>]> {
+    let mut ranges: Vec<_> = lines.iter().filter_map(|line| range(family, line)).collect();
+    ranges.sort_unstable_by_key(|range| *range.start());
+    let mut apart: Vec<RangeInclusive<u128>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match apart.last_mut() {
+            Some(last) if range.start() <= last.end() => *last = *last.start()..=*last.end().max(range.end()),
+            _ => apart.push(range),
+        }
+    }
+    for hole in excluded.iter().filter_map(|line| range(family, line)) {
+        apart = apart.into_iter().flat_map(|range| without(&range, &hole)).collect();
+    }
+    apart.into_boxed_slice()
+}
+
+/// What of a range is left on either side of a hole.
+fn without(
+    range: &RangeInclusive<u128>,
+    hole: &RangeInclusive<u128>,
+) -> impl Iterator<Item = RangeInclusive<u128>> + use<> {
+    let (start, end) = (*range.start(), *range.end());
+    if end < *hole.start() || *hole.end() < start {
+        return [Some(start..=end), None].into_iter().flatten();
+    }
+    let below = (start < *hole.start()).then(|| start..=*hole.start() - 1);
+    let above = (*hole.end() < end).then(|| *hole.end() + 1..=end);
+    [below, above].into_iter().flatten()
+}
+
+fn range(family: Family, line: &str) -> Option<RangeInclusive<u128>> {
+    let line = line.trim();
+    let (first, last) = if let Some((first, last)) = line.split_once('-') {
+        (first.trim().parse().ok()?, last.trim().parse().ok()?)
+    } else if let Ok(net) = line.parse::<IpNet>() {
+        (net.network(), net.broadcast())
+    } else {
+        let address: IpAddr = line.parse().ok()?;
+        (address, address)
+    };
+    let fits = Family::of(first) == family && Family::of(last) == family && first <= last;
+    fits.then(|| number(first)..=number(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(addresses: &[&str], excluded: &[&str]) -> Pool {
+        let text = |lines: &[&str]| lines.iter().map(ToString::to_string).collect();
+        let spec =
+            AddressPoolSpec { addresses: text(addresses), excluded: text(excluded), ..AddressPoolSpec::default() };
+        Pool::new(&AddressPool::new("p", spec))
+    }
+
+    fn all(pool: &Pool, family: Family) -> Vec<String> {
+        let numbers = pool.ranges(family).iter().cloned().flatten();
+        numbers.map(|number| family.address(number).to_string()).collect()
+    }
+
+    #[test]
+    fn cidrs_and_ranges_without_what_is_excluded() {
+        let pool = pool(
+            &["192.0.2.0/30", "192.0.2.2-192.0.2.6", "2001:db8::10-2001:db8::12"],
+            &["192.0.2.0", "192.0.2.3-192.0.2.4", "2001:db8::11/128", "198.51.100.0/24"],
+        );
+        assert_eq!(all(&pool, Family::V4), ["192.0.2.1", "192.0.2.2", "192.0.2.5", "192.0.2.6"]);
+        assert_eq!(all(&pool, Family::V6), ["2001:db8::10", "2001:db8::12"]);
+        assert!(pool.contains("192.0.2.5".parse().unwrap()) && !pool.contains("192.0.2.3".parse().unwrap()));
+    }
+
+    #[test]
+    fn the_search_goes_on_where_it_ended_and_starts_over() {
+        let pool = pool(&["192.0.2.1-192.0.2.3"], &[]);
+        let next = |last: Option<&str>, taken: &[&str]| {
+            let last = last.map(|last| last.parse().unwrap());
+            pool.next_free(Family::V4, last, |a| !taken.contains(&a.to_string().as_str())).map(|a| a.to_string())
+        };
+        assert_eq!(next(None, &[]).unwrap(), "192.0.2.1");
+        assert_eq!(next(Some("192.0.2.1"), &[]).unwrap(), "192.0.2.2");
+        assert_eq!(next(Some("192.0.2.3"), &[]).unwrap(), "192.0.2.1");
+        assert_eq!(next(Some("192.0.2.2"), &["192.0.2.3"]).unwrap(), "192.0.2.1");
+        assert_eq!(next(Some("192.0.2.2"), &["192.0.2.1", "192.0.2.2", "192.0.2.3"]), None);
+        assert_eq!(next(Some("203.0.113.9"), &[]).unwrap(), "192.0.2.1", "the pool was edited");
+    }
+
+    #[test]
+    fn a_whole_v6_network_is_searched_at_once() {
+        let pool = pool(&["::/0"], &["::"]);
+        assert_eq!(pool.next_free(Family::V6, None, |_| true).unwrap().to_string(), "::1");
+        assert_eq!(
+            pool.next_free(Family::V6, Some(Ipv6Addr::from(u128::MAX).into()), |_| true),
+            Some(Ipv6Addr::from(1).into())
+        );
+    }
+}

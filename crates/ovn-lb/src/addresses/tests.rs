@@ -1,0 +1,356 @@
+//! The promises about addresses, as properties over long random lives; then the stories that explain them.
+
+use std::collections::BTreeMap;
+
+use groundcrew_api::address_pool::{AddressPool, AddressPoolSpec};
+use groundcrew_core::provider::Families;
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use super::pool::Pool;
+use super::*;
+use crate::testing;
+
+const REST: Duration = Duration::from_secs(60);
+
+/// A cluster with a memory: what is written to it is what the next process reads.
+struct World {
+    eips: BTreeMap<EipKey, EIp>,
+    pools: Vec<AddressPool>,
+    book: Book,
+    now: Moment,
+    writes: u64,
+    published: BTreeMap<ServiceKey, Living>,
+}
+
+fn pool(name: &str, addresses: &[&str]) -> AddressPool {
+    let addresses = addresses.iter().map(ToString::to_string).collect();
+    AddressPool::new(name, AddressPoolSpec { addresses, ..AddressPoolSpec::default() })
+}
+
+impl World {
+    fn new(pools: Vec<AddressPool>) -> Self {
+        let book = Book::new("c1".into(), REST);
+        let mut world =
+            Self { eips: BTreeMap::new(), pools, book, now: Moment::now(), writes: 0, published: BTreeMap::new() };
+        world.restart();
+        world
+    }
+
+    /// Another process begins with what is written down.
+    fn restart(&mut self) {
+        self.book = Book::new("c1".into(), REST);
+        for pool in &self.pools {
+            self.book.put_pool(Pool::new(pool));
+        }
+        for eip in self.eips.values() {
+            self.book.observe(eip::read(eip, "c1").unwrap());
+        }
+        let living: Vec<_> = self.published.values().cloned().collect();
+        self.book.import(&living);
+    }
+
+    fn edit(&mut self, pools: Vec<AddressPool>) {
+        for name in self.book.pool_names() {
+            self.book.remove_pool(&name);
+        }
+        for pool in &pools {
+            self.book.put_pool(Pool::new(pool));
+        }
+        self.pools = pools;
+    }
+
+    /// What [`Addresses::store`] does with an API server.
+    fn store(&mut self, key: &EipKey) {
+        while let Some(write) = self.book.pending(key, Timestamp::UNIX_EPOCH) {
+            self.writes += 1;
+            let eip = match write {
+                Write::Create(eip) => {
+                    // One from before a crash is found instead.
+                    let eip = self.eips.entry(key.clone()).or_insert_with(|| *eip);
+                    eip.metadata.uid.get_or_insert_with(|| Uuid::from_u128(self.writes.into()).to_string());
+                    eip
+                }
+                Write::Status(patch) => {
+                    let eip = self.eips.get_mut(key).unwrap();
+                    eip.status = Some(serde_json::from_value(patch["status"].clone()).unwrap());
+                    eip
+                }
+                Write::Delete => {
+                    self.eips.remove(key).unwrap();
+                    return self.book.forget(key, self.now);
+                }
+            };
+            eip.metadata.resource_version = Some(self.writes.to_string());
+            self.book.observe(eip::read(eip, "c1").unwrap());
+        }
+    }
+
+    fn hold(&mut self, ask: &AddressAsk) -> Result<Vec<IpAddr>, Error> {
+        let keys = self.book.hold(ask, None, self.now)?;
+        for key in &keys {
+            self.store(key);
+        }
+        let addresses: Vec<_> = keys.iter().map(|key| self.book.address(key).unwrap()).collect();
+        assert_eq!(self.book.settled(ask), Some(addresses.clone()), "what was written is settled");
+        let living = Living { owner: ask.owner.clone(), addresses: addresses.clone() };
+        self.published.insert(ask.owner.key.clone(), living);
+        Ok(addresses)
+    }
+
+    fn ask(&self, owner: &Owner, families: Families) -> AddressAsk {
+        let mut ask = testing::ask(owner, families);
+        if let Some(living) = self.published.get(&owner.key) {
+            ask.current.clone_from(&living.addresses);
+        }
+        ask
+    }
+
+    fn serve(&mut self, name: &str) -> Result<String, Error> {
+        let ask = self.ask(&testing::owner("shop", name), Families::V4);
+        self.hold(&ask).map(|addresses| addresses[0].to_string())
+    }
+
+    fn release(&mut self, owner: &Owner) {
+        self.published.remove(&owner.key);
+        for key in self.book.leave(owner) {
+            self.store(&key);
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    Serve {
+        service: u8,
+        dual: bool,
+    },
+    /// The process dies before anything is written down.
+    Die {
+        service: u8,
+    },
+    Release {
+        service: u8,
+    },
+    Restart,
+    Edit {
+        pools: u8,
+    },
+    /// Somebody removes an EIp by hand, finalizer and all.
+    LoseEip {
+        service: u8,
+    },
+    Wait {
+        seconds: u8,
+    },
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let service = 0u8..6;
+    let event = prop_oneof![
+        5 => (service.clone(), any::<bool>()).prop_map(|(service, dual)| Event::Serve { service, dual }),
+        1 => service.clone().prop_map(|service| Event::Die { service }),
+        2 => service.clone().prop_map(|service| Event::Release { service }),
+        2 => Just(Event::Restart),
+        1 => (0u8..4).prop_map(|pools| Event::Edit { pools }),
+        1 => service.prop_map(|service| Event::LoseEip { service }),
+        1 => any::<u8>().prop_map(|seconds| Event::Wait { seconds }),
+    ];
+    prop::collection::vec(event, 1..60)
+}
+
+/// Overlapping, moved, disabled, and none at all.
+fn edited(n: u8) -> Vec<AddressPool> {
+    match n {
+        0 => vec![],
+        1 => vec![pool("a", &["192.0.2.0/30", "2001:db8::/126"])],
+        2 => vec![pool("a", &["192.0.2.2-192.0.2.5", "2001:db8::2-2001:db8::6"]), pool("b", &["192.0.2.0/29"])],
+        _ => {
+            let mut disabled = pool("a", &["192.0.2.0/29", "2001:db8::/125"]);
+            disabled.spec.disabled = true;
+            vec![disabled, pool("c", &["198.51.100.0/30", "2001:db8:1::/126"])]
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_address_is_given_twice_and_a_living_one_never_changes(events in events()) {
+        let mut world = World::new(edited(1));
+        for event in events {
+            let before = world.published.clone();
+            let mut released = None;
+            match event {
+                Event::Serve { service, dual } => {
+                    let owner = testing::owner("shop", &format!("s{service}"));
+                    // A Service keeps the families that it was made with.
+                    let dual = before.get(&owner.key).map_or(dual, |living| living.addresses.len() == 2);
+                    let ask = world.ask(&owner, if dual { Families::V4V6 } else { Families::V4 });
+                    if let Ok(addresses) = world.hold(&ask) {
+                        let new = addresses.iter().filter(|a| !ask.current.contains(a));
+                        for address in new {
+                            let enabled = world.pools.iter().map(Pool::new).filter(|p| p.serves("shop", None));
+                            prop_assert!(enabled.into_iter().any(|p| p.contains(*address)), "{address} is in no pool");
+                        }
+                    }
+                }
+                Event::Die { service } => {
+                    let ask = world.ask(&testing::owner("shop", &format!("s{service}")), Families::V4);
+                    let _ = world.book.hold(&ask, None, world.now);
+                    world.restart();
+                }
+                Event::Release { service } => {
+                    let owner = testing::owner("shop", &format!("s{service}"));
+                    world.release(&owner);
+                    released = Some(owner.key);
+                }
+                Event::Restart => world.restart(),
+                Event::Edit { pools } => world.edit(edited(pools)),
+                Event::LoseEip { service } => {
+                    let key = EipKey::of(&testing::owner("shop", &format!("s{service}")), pool::Family::V4);
+                    if let Some(eip) = world.eips.remove(&key) {
+                        let seen = eip::read(&eip, "c1").unwrap();
+                        world.book.vanish(&key, seen.uid, world.now);
+                    }
+                }
+                Event::Wait { seconds } => world.now = world.now + Duration::from_secs(seconds.into()),
+            }
+            let mut holders = BTreeMap::new();
+            for living in world.published.values() {
+                for address in &living.addresses {
+                    let other = holders.insert(*address, &living.owner);
+                    prop_assert!(other.is_none(), "{address} belongs to {other:?} and to {}", living.owner);
+                }
+            }
+            for (key, living) in before {
+                if Some(&key) != released.as_ref() {
+                    prop_assert_eq!(world.published.get(&key), Some(&living));
+                }
+            }
+        }
+        for living in world.published.clone().into_values() {
+            world.release(&living.owner);
+        }
+        let left: Vec<_> = world.eips.keys().filter(|key| world.book.uid(key).is_some()).collect();
+        let crashed = left.iter().all(|key| world.eips[*key].status.is_none());
+        prop_assert!(left.is_empty() || crashed, "{left:?} are left");
+    }
+}
+
+#[test]
+fn a_released_address_rests() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.1-192.0.2.2"])]);
+    assert_eq!(world.serve("one").unwrap(), "192.0.2.1");
+    world.release(&testing::owner("shop", "one"));
+    assert_eq!(world.serve("two").unwrap(), "192.0.2.2");
+    assert!(matches!(world.serve("three"), Err(Error::PoolEmpty { .. })));
+    world.now = world.now + REST;
+    assert_eq!(world.serve("three").unwrap(), "192.0.2.1");
+}
+
+#[test]
+fn a_second_look_and_a_restart_write_nothing() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.1-192.0.2.2", "2001:db8::/120"])]);
+    let ask = world.ask(&testing::owner("shop", "web"), Families::V6V4);
+    let first = world.hold(&ask).unwrap();
+    assert!(first[0].is_ipv6() && first[1].is_ipv4(), "in the order that was asked for");
+    let writes = world.writes;
+    assert_eq!(world.hold(&ask).unwrap(), first);
+    world.restart();
+    assert_eq!(world.book.settled(&ask), Some(first.clone()));
+    assert_eq!(world.hold(&ask).unwrap(), first);
+    assert_eq!(world.writes, writes);
+}
+
+#[test]
+fn the_higher_priority_comes_first_and_only_namespaces_that_may() {
+    let (mut low, mut high, mut other) =
+        (pool("a", &["192.0.2.0/30"]), pool("z", &["198.51.100.7-198.51.100.7"]), pool("b", &["203.0.113.0/24"]));
+    (low.spec.priority, high.spec.priority, other.spec.priority) = (1, 2, 3);
+    other.spec.namespaces = vec!["bank".into()];
+    let mut world = World::new(vec![low.clone(), high, other]);
+    assert_eq!(world.serve("one").unwrap(), "198.51.100.7");
+    assert_eq!(world.serve("two").unwrap(), "192.0.2.0");
+    low.spec.disabled = true;
+    world.edit(vec![low]);
+    assert!(matches!(world.serve("three"), Err(Error::PoolEmpty { .. })));
+    assert_eq!(world.serve("two").unwrap(), "192.0.2.0", "disabled keeps living addresses");
+}
+
+#[test]
+fn a_network_type_chooses_among_pools() {
+    let (mut public, mut cloud) = (pool("public", &["192.0.2.0/30"]), pool("cloud", &["10.0.0.0/30"]));
+    public.spec.external_network_type = Some("public".into());
+    cloud.spec.external_network_type = Some("cloud".into());
+    let mut world = World::new(vec![public, cloud]);
+    let ask = testing::ask(&testing::owner("shop", "web"), Families::V4);
+    let keys = world.book.hold(&ask, Some("public"), world.now).unwrap();
+    assert_eq!(world.book.address(&keys[0]).unwrap().to_string(), "192.0.2.0");
+    let ask = testing::ask(&testing::owner("shop", "other"), Families::V4);
+    assert!(matches!(world.book.hold(&ask, Some("dmz"), world.now), Err(Error::PoolEmpty { .. })));
+}
+
+#[test]
+fn an_address_can_be_asked_for_by_number_if_it_is_free_and_in_a_pool() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);
+    let mut request = |name: &str, address: &str| {
+        let mut ask = world.ask(&testing::owner("shop", name), Families::V4);
+        ask.requested = vec![address.parse().unwrap()];
+        world.hold(&ask).map(|addresses| addresses[0].to_string())
+    };
+    assert_eq!(request("one", "192.0.2.5").unwrap(), "192.0.2.5");
+    let taken = request("two", "192.0.2.5").unwrap_err().to_string();
+    assert!(taken.starts_with("192.0.2.5 is held by EIp slb-one-"), "{taken}");
+    assert!(matches!(request("two", "198.51.100.1"), Err(Error::AddressOutside { .. })));
+    assert_eq!(request("one", "192.0.2.6").unwrap(), "192.0.2.5", "a living address does not change");
+}
+
+#[test]
+fn a_shared_address_stays_until_its_last_user_goes() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);
+    let (first, second) = (testing::owner("shop", "one"), testing::owner("shop", "two"));
+    let address = world.serve("one").unwrap();
+    let mut ask = world.ask(&second, Families::V4);
+    ask.share_with = Some(first.clone());
+    assert_eq!(world.hold(&ask).unwrap()[0].to_string(), address);
+    world.restart();
+    world.release(&first);
+    assert_eq!(world.eips.len(), 1);
+    assert_eq!(world.serve("two").unwrap(), address);
+    world.release(&second);
+    assert_eq!(world.eips.len(), 0);
+}
+
+#[test]
+fn an_eip_of_somebody_else_keeps_its_address_from_us() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.1-192.0.2.2"])]);
+    let key = EipKey { namespace: "bank".into(), name: "theirs".into() };
+    let status =
+        serde_json::json!({ "ipAddress": "192.0.2.1", "ovnEIpRef": "x", "ownershipType": "Exclusive", "ready": true });
+    let mut eip = EIp::new("theirs", groundcrew_api::eip::EIpSpec::default());
+    eip.metadata.namespace = Some("bank".into());
+    eip.metadata.uid = Some(Uuid::from_u128(9).to_string());
+    eip.metadata.resource_version = Some("1".into());
+    eip.status = Some(serde_json::from_value(status).unwrap());
+    world.eips.insert(key.clone(), eip);
+    world.restart();
+    assert_eq!(world.serve("web").unwrap(), "192.0.2.2");
+    assert!(world.book.pending(&key, Timestamp::UNIX_EPOCH).is_none(), "it is not ours to write");
+    let mut ask = world.ask(&testing::owner("shop", "more"), Families::V4);
+    ask.requested = vec!["192.0.2.1".parse().unwrap()];
+    let taken = world.hold(&ask).unwrap_err().to_string();
+    assert_eq!(taken, "192.0.2.1 is held by another project");
+}
+
+#[test]
+fn an_eip_removed_by_hand_is_made_again_with_its_address() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);
+    let address = world.serve("web").unwrap();
+    let (key, eip) = world.eips.pop_first().unwrap();
+    let woken = world.book.vanish(&key, eip::read(&eip, "c1").unwrap().uid, world.now);
+    assert_eq!(woken, [ServiceKey::new("shop", "web")]);
+    assert_eq!(world.serve("web").unwrap(), address);
+    assert!(world.eips.contains_key(&key));
+}

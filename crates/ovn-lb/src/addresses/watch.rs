@@ -1,0 +1,106 @@
+//! What the watches of pools and EIps put into the book.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use groundcrew_api::address_pool::AddressPool;
+use groundcrew_api::eip::EIp;
+use groundcrew_core::leader::Moment;
+use groundcrew_core::watch::Sink;
+use kube::ResourceExt;
+use uuid::Uuid;
+
+use super::Addresses;
+use super::eip::{self, EipKey};
+use super::pool::Pool;
+
+pub(crate) struct EipSink {
+    addresses: Arc<Addresses>,
+    /// Those that were there when the list began and have not been listed yet. One that we make meanwhile is not among
+    /// them, and so is not missed.
+    unlisted: BTreeMap<EipKey, Uuid>,
+}
+
+impl EipSink {
+    pub(crate) fn new(addresses: Arc<Addresses>) -> Self {
+        Self { addresses, unlisted: BTreeMap::new() }
+    }
+
+    fn vanish(&self, key: &EipKey, uid: Uuid) {
+        let mut state = self.addresses.lock();
+        let services = state.book.vanish(key, uid, Moment::now());
+        self.addresses.wake_waiting(&mut state);
+        drop(state);
+        self.addresses.wake(services);
+    }
+}
+
+impl Sink<EIp> for EipSink {
+    fn apply(&mut self, eip: EIp) {
+        self.addresses.observe(&eip);
+    }
+
+    fn delete(&mut self, eip: EIp) {
+        if let Some(seen) = eip::read(&eip, &self.addresses.cluster) {
+            self.vanish(&seen.key, seen.uid);
+        }
+    }
+
+    fn list_begins(&mut self) {
+        self.unlisted = self.addresses.lock().book.stored();
+    }
+
+    fn listed(&mut self, eip: EIp) {
+        if let Some(seen) = eip::read(&eip, &self.addresses.cluster) {
+            if self.unlisted.get(&seen.key) == Some(&seen.uid) {
+                self.unlisted.remove(&seen.key);
+            }
+            self.addresses.observe(&eip);
+        }
+    }
+
+    fn list_complete(&mut self) {
+        for (key, uid) in std::mem::take(&mut self.unlisted) {
+            self.vanish(&key, uid);
+        }
+    }
+}
+
+pub(crate) struct PoolSink {
+    addresses: Arc<Addresses>,
+    unlisted: BTreeSet<Arc<str>>,
+}
+
+impl PoolSink {
+    pub(crate) fn new(addresses: Arc<Addresses>) -> Self {
+        Self { addresses, unlisted: BTreeSet::new() }
+    }
+}
+
+impl Sink<AddressPool> for PoolSink {
+    fn apply(&mut self, pool: AddressPool) {
+        let mut state = self.addresses.lock();
+        if state.book.put_pool(Pool::new(&pool)) {
+            self.addresses.wake_waiting(&mut state);
+        }
+    }
+
+    fn delete(&mut self, pool: AddressPool) {
+        self.addresses.lock().book.remove_pool(&pool.name_any());
+    }
+
+    fn list_begins(&mut self) {
+        self.unlisted = self.addresses.lock().book.pool_names().into_iter().collect();
+    }
+
+    fn listed(&mut self, pool: AddressPool) {
+        self.unlisted.remove(pool.name_any().as_str());
+        self.apply(pool);
+    }
+
+    fn list_complete(&mut self) {
+        for name in std::mem::take(&mut self.unlisted) {
+            self.addresses.lock().book.remove_pool(&name);
+        }
+    }
+}

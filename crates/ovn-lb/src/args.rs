@@ -1,0 +1,105 @@
+//! What the controller can be told. Each flag has an environment twin.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use groundcrew_api::names::class;
+use groundcrew_core::runtime::duration;
+use groundcrew_core::service::ServiceArgs;
+use ovsdb_client::{Config, Endpoint, Tls};
+
+use crate::desired::Template;
+
+/// Flags of `groundcrew ovn-lb`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "OVN options")]
+pub struct Args {
+    /// OVN's northbound database: tcp:HOST:PORT, ssl:HOST:PORT or unix:PATH, comma-separated for a cluster
+    #[arg(long, env = "GROUNDCREW_OVN_NB", value_name = "ENDPOINTS", value_delimiter = ',', required = true)]
+    pub ovn_nb: Vec<Endpoint>,
+
+    /// Certificates of the authorities that ssl: servers must have theirs from (PEM)
+    #[arg(long, env = "GROUNDCREW_OVN_CA", value_name = "FILE")]
+    pub ovn_ca: Option<PathBuf>,
+
+    /// Our certificate for ssl: servers (PEM)
+    #[arg(long, env = "GROUNDCREW_OVN_CERTIFICATE", value_name = "FILE", requires_all = ["ovn_key", "ovn_ca"])]
+    pub ovn_certificate: Option<PathBuf>,
+
+    /// The key of our certificate (PEM)
+    #[arg(long, env = "GROUNDCREW_OVN_KEY", value_name = "FILE", requires = "ovn_certificate")]
+    pub ovn_key: Option<PathBuf>,
+
+    /// Do not compare the name in the server's certificate: those of ovs-pki have none that could match
+    #[arg(long, env = "GROUNDCREW_OVN_ANY_NAME", requires = "ovn_ca")]
+    pub ovn_any_name: bool,
+
+    /// The logical router of a namespace; {namespace} stands for its name
+    #[arg(long, env = "GROUNDCREW_OVN_ROUTER", value_name = "TEMPLATE", default_value = "{namespace}")]
+    pub ovn_router: Template,
+
+    /// The logical switch of a namespace, likewise
+    #[arg(long, env = "GROUNDCREW_OVN_SWITCH", value_name = "TEMPLATE", default_value = "{namespace}-default")]
+    pub ovn_switch: Template,
+
+    /// The network type of addresses for Services without the annotation network.kube-dc.com/external-network-type
+    #[arg(long, env = "GROUNDCREW_NETWORK_TYPE", value_name = "TYPE")]
+    pub network_type: Option<String>,
+
+    /// How long a released address is not given to another Service: neighbours remember who had it
+    #[arg(long, env = "GROUNDCREW_ADDRESS_REST", value_name = "TIME", default_value = "2m", value_parser = duration)]
+    pub address_rest: Duration,
+
+    /// The loadBalancerClass that is served
+    #[arg(long, env = "GROUNDCREW_CLASS", value_name = "CLASS", default_value = class::OVN)]
+    pub class: String,
+
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
+impl Args {
+    pub(crate) fn connection(&self) -> Config {
+        let config = Config::new(self.ovn_nb.iter().cloned());
+        let Some(ca) = &self.ovn_ca else { return config };
+        let mut tls = Tls::new(ca);
+        if let (Some(certificate), Some(key)) = (&self.ovn_certificate, &self.ovn_key) {
+            tls = tls.identity(certificate, key);
+        }
+        if self.ovn_any_name {
+            tls = tls.any_name();
+        }
+        config.tls(tls)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn a_cluster_is_a_list_of_endpoints_and_the_rest_has_defaults() {
+        let args = Program::parse_from(["x", "--ovn-nb", "tcp:192.0.2.1:6641,ssl:[2001:db8::1]:6641"]).args;
+        assert_eq!(args.ovn_nb.len(), 2);
+        assert_eq!(args.class, "groundcrew.dev/ovn");
+        assert_eq!(args.ovn_switch.to_string(), "{namespace}-default");
+        assert!(Program::try_parse_from(["x"]).is_err());
+        assert!(Program::try_parse_from(["x", "--ovn-nb", "unix:/x", "--ovn-router", "{ns}"]).is_err());
+    }
+
+    #[test]
+    fn every_flag_has_its_environment_twin() {
+        for arg in Program::command().get_arguments().filter(|arg| arg.get_id() != "help") {
+            let env = arg.get_env().map(|env| env.to_string_lossy().into_owned());
+            assert!(env.is_some_and(|env| env.starts_with("GROUNDCREW_")), "--{}", arg.get_id());
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! OVN as a cloud that has load balancers.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use futures::stream::{self, BoxStream, StreamExt};
+use groundcrew_api::names::annotation::{
+    BIND_ON_DEFAULT_GW_EIP, BIND_ON_EIP, EXTERNAL_NETWORK_TYPE, HEALTH_CHECK, LB_RESYNC_TIMESTAMP,
+};
+use groundcrew_core::leader::Term;
+use groundcrew_core::provider::{
+    AddressAsk, Difference, Held, Ingress, IpMode, Listing, Living, LoadBalancers, Look, Owned, Owner, ProviderError,
+    Reachable, Realised, Verdict, Wanted,
+};
+use groundcrew_core::runtime::Readiness;
+use tokio::sync::broadcast;
+use tracing::debug;
+
+use crate::addresses::Addresses;
+use crate::commit::Committer;
+use crate::desired::{Desired, Site, desired};
+use crate::error::Error;
+use crate::looks::looks;
+use crate::marks;
+use crate::plan::{self, Plan, plan};
+use crate::view::View;
+use crate::waiting::{Obstacle, Waiting};
+
+/// How often a reconcile plans again because somebody was quicker, before it gives way to others.
+const ATTEMPTS: usize = 4;
+
+pub(crate) struct Ovn {
+    pub(crate) site: Site,
+    pub(crate) view: View,
+    pub(crate) committer: Committer,
+    pub(crate) addresses: Arc<Addresses>,
+    pub(crate) waiting: Waiting,
+    pub(crate) looks: broadcast::Sender<Look>,
+    pub(crate) ready: Readiness,
+    /// What must have been read once before anything is decided.
+    pub(crate) needs: &'static [&'static str],
+}
+
+impl Ovn {
+    /// Brings the rows to what they should be. What is in the way of some of them is told after the rest is done.
+    async fn settle(&self, desired: &Desired, term: &Term) -> Result<(), Error> {
+        for _ in 0..ATTEMPTS {
+            let found = plan(desired, &self.site, &*self.view.now()?);
+            if !found.steps.is_empty() {
+                debug!(service = %desired.owner, steps = found.steps.len(), "writing to OVN: {}", found.show());
+                match self.committer.commit(found.steps, term).await {
+                    Err(Error::Lost) => continue,
+                    outcome => outcome?,
+                }
+            }
+            let Some(held) = found.held.first() else { return Ok(()) };
+            if self.still_held(desired, &found.held)? {
+                return Err(held.into());
+            }
+        }
+        Err(Error::Lost)
+    }
+
+    /// Says what is waited for, and then looks once more: what comes before it is said wakes nobody.
+    fn still_held(&self, desired: &Desired, held: &[plan::Held]) -> Result<bool, Error> {
+        for held in held {
+            self.waiting.add(Obstacle::from(held), &desired.owner.key);
+        }
+        Ok(plan(desired, &self.site, &*self.view.now()?).held == held)
+    }
+}
+
+impl Plan {
+    fn show(&self) -> String {
+        self.steps.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// The packets that a node sees were addressed by OVN: it must not take the address for its own.
+fn reachable(addresses: &[IpAddr]) -> Reachable {
+    let ingress = addresses.iter().map(|address| Ingress { address: *address, mode: IpMode::Proxy }).collect();
+    Reachable { ingress, realised: Realised::Yes }
+}
+
+impl LoadBalancers for Ovn {
+    async fn begin(&self, term: &Term, living: &[Living]) -> Result<(), ProviderError> {
+        // First the epoch: from here on no write of an older term can follow what is read next.
+        self.committer.begin(term).await?;
+        Ok(self.addresses.begin(living).await?)
+    }
+
+    async fn hold(&self, ask: &AddressAsk, term: &Term) -> Result<Held, ProviderError> {
+        Ok(Held { addresses: self.addresses.hold(ask, term).await? })
+    }
+
+    async fn ensure(&self, want: &Wanted, term: &Term) -> Result<Reachable, ProviderError> {
+        self.settle(&desired(want, &self.site)?, term).await?;
+        Ok(reachable(&want.addresses))
+    }
+
+    /// The row first: an address that is given to somebody else must not answer here any more.
+    async fn release(&self, owner: &Owner, term: &Term) -> Result<(), ProviderError> {
+        self.settle(&Desired::nothing(owner, &self.site), term).await?;
+        Ok(self.addresses.release(owner, term).await?)
+    }
+
+    fn verify(&self, want: &Wanted) -> Verdict {
+        let Ok(nb) = self.view.now() else { return Verdict::Unknown };
+        let mut differences = match desired(want, &self.site) {
+            Ok(desired) => plan(&desired, &self.site, &nb).differences(),
+            Err(error) => {
+                vec![Difference {
+                    kind: "refused",
+                    expected: "a Service that can be served".into(),
+                    found: error.to_string(),
+                }]
+            }
+        };
+        let settled = self.addresses.settled(&want.ask);
+        if settled.as_ref() != Some(&want.addresses) {
+            let found = settled.map_or_else(|| "no EIp says so".to_owned(), |found| format!("{found:?}"));
+            differences.push(Difference { kind: "address", expected: format!("{:?}", want.addresses), found });
+        }
+        if differences.is_empty() { Verdict::Same(reachable(&want.addresses)) } else { Verdict::Differs(differences) }
+    }
+
+    async fn owned(&self) -> Result<Listing<Owned>, ProviderError> {
+        let mut items = self.addresses.owned();
+        let Ok(nb) = self.view.now() else { return Ok(Listing::incomplete(items)) };
+        let rows = nb.load_balancers.iter().filter_map(|(_, row)| {
+            let owner = marks::owner(&row.external_ids, &self.site.cluster)?;
+            Some(Owned { owner, what: format!("load balancer {}", row.name) })
+        });
+        items.extend(rows);
+        Ok(Listing::complete(items))
+    }
+
+    fn changes(&self) -> BoxStream<'static, Look> {
+        let (cluster, waiting) = (self.site.cluster.clone(), self.waiting.clone());
+        let rows = self.view.replica.changes().into_stream().flat_map(move |changed| {
+            stream::iter(looks(&changed.before, &changed.after, &changed.rows, &cluster, &waiting))
+        });
+        let addresses = stream::unfold(self.looks.subscribe(), |mut looks| async move {
+            match looks.recv().await {
+                Ok(look) => Some((look, looks)),
+                Err(broadcast::error::RecvError::Lagged(_)) => Some((Look::Everywhere, looks)),
+                Err(broadcast::error::RecvError::Closed) => None,
+            }
+        });
+        stream::select(rows, addresses).boxed()
+    }
+
+    async fn synced(&self) {
+        self.ready.until_done(self.needs).await;
+    }
+
+    /// As many as share a transaction well, and no more than an API server takes at once.
+    fn concurrency(&self) -> usize {
+        128
+    }
+
+    fn annotation_prefixes(&self) -> &'static [&'static str] {
+        &[BIND_ON_EIP, BIND_ON_DEFAULT_GW_EIP, EXTERNAL_NETWORK_TYPE, HEALTH_CHECK, LB_RESYNC_TIMESTAMP]
+    }
+}
