@@ -6,7 +6,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use groundcrew_core::cli;
+use groundcrew_core::runtime::RuntimeArgs;
+use groundcrew_core::{cli, runtime};
 
 /// Keeps what a Kubernetes cluster owns outside its API server true.
 ///
@@ -23,23 +24,41 @@ struct Line {
 
 const AFTER: &str = "\
 Examples:
-  groundcrew crds | kubectl apply -f -      install or upgrade the custom resources
-  groundcrew version                        what this binary is";
+  groundcrew ovn-lb --ovn-nb tcp:192.0.2.10:6641            serve Services from OVN
+  groundcrew ovn-lb --ovn-nb tcp:192.0.2.10:6641 --dry-run  show what it would do
+  groundcrew crds | kubectl apply -f -                      install or upgrade the custom resources";
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Serve Services of type LoadBalancer from OVN load balancers
+    ///
+    /// A Service of the class groundcrew.dev/ovn gets an address from an AddressPool, and a load balancer on it on the
+    /// router and on the switch of its namespace. What somebody else changes there is put right at once.
+    OvnLb(OvnLb),
     /// Print the custom resource definitions as YAML
     Crds,
     /// Print the version
     Version,
 }
 
-fn main() -> ExitCode {
+#[derive(Debug, clap::Args)]
+struct OvnLb {
+    #[command(flatten)]
+    ovn: groundcrew_ovn_lb::Args,
+    #[command(flatten)]
+    runtime: RuntimeArgs,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
     let line: Line = match cli::parse(std::env::args_os()) {
         Ok(line) => line,
         Err(code) => return code,
     };
     match line.command {
+        Command::OvnLb(OvnLb { ovn, runtime }) => {
+            runtime::run("ovn-lb", runtime, async move |runtime| groundcrew_ovn_lb::start(&runtime, ovn).await).await
+        }
         Command::Crds => print(crds::yaml()),
         Command::Version => print(Ok(concat!("groundcrew ", env!("CARGO_PKG_VERSION"), "\n").to_owned())),
     }

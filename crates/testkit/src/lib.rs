@@ -6,6 +6,7 @@
 //! | [`ovn`] | a northbound database server, alone or as a raft cluster, plain or over TLS |
 //! | [`ovn::lab`] | the whole of OVN with its data path: router, switches, pods, and a client outside |
 //! | [`proxy`] | a TCP proxy that delays, partitions and cuts connections |
+//! | [`controller`] | one of our own controllers, with its admin port |
 //! | [`process`] | any command, as a child that cannot outlive the test process |
 //!
 //! Whatever a fixture starts ends with the test process, however that ends. Its files go with it, except when a test
@@ -13,6 +14,7 @@
 //!
 //! A missing program is a failure that names its cure, never a skip.
 
+pub mod controller;
 pub mod kube;
 pub mod ovn;
 pub mod pki;

@@ -13,8 +13,8 @@ use super::logs::LogFormat;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Common options")]
 pub struct RuntimeArgs {
-    /// kubeconfig file; without it the pod's own credentials are used, or else ~/.kube/config
-    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
+    /// kubeconfig file; without it what KUBECONFIG names, ~/.kube/config, or the pod's own credentials
+    #[arg(long, env = "GROUNDCREW_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
     /// Context within the kubeconfig

@@ -9,6 +9,7 @@ use groundcrew_core::key::ServiceKey;
 use groundcrew_core::runtime::{Runtime, RuntimeArgs, StartError, run_until};
 use groundcrew_core::service::{self, ServiceArgs, names};
 use groundcrew_core::testing::MemoryCloud;
+use groundcrew_testkit::controller::{get, metric};
 use groundcrew_testkit::eventually;
 use groundcrew_testkit::kube::{ControlPlane, shared};
 use k8s_openapi::api::core::v1::Service;
@@ -16,7 +17,6 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -53,26 +53,13 @@ impl Controller {
         self.ended.await.unwrap().unwrap();
     }
 
-    /// The value of a metric without labels.
-    pub(crate) async fn metric(&self, name: &str) -> f64 {
-        let (_, page) = self.get("/metrics").await;
-        let line = page.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
-        line.unwrap_or_else(|| panic!("no metric {name} in:\n{page}")).parse().unwrap()
+    pub(crate) async fn metric(&self, series: &str) -> f64 {
+        metric(self.admin, series).await.unwrap()
     }
 
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
         get(self.admin, path).await.unwrap()
     }
-}
-
-pub(crate) async fn get(address: SocketAddr, path: &str) -> anyhow::Result<(u16, String)> {
-    let mut stream = tokio::net::TcpStream::connect(address).await?;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    let status = answer.split(' ').nth(1).unwrap_or_default().parse()?;
-    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default();
-    Ok((status, body))
 }
 
 impl Lab {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use groundcrew_testkit::{Signal, eventually};
+use groundcrew_testkit::Signal;
 use tokio::sync::Mutex;
 
 use crate::lab::{LEASE, Lab, SOON};
@@ -15,7 +15,7 @@ async fn after_a_sigkill_the_successor_acts_within_the_lease_and_a_second() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let lab = Lab::new("sigkill").await;
     let first = lab.start("first").await;
-    lab.until_leads(&first, SOON).await;
+    lab.until_leads(&first).await;
     let _second = lab.start("second").await;
     lab.create("before").await;
     lab.until_served("before", SOON).await;
@@ -33,7 +33,7 @@ async fn after_a_sigterm_the_process_leaves_in_order_and_the_successor_acts_with
     let _alone = ONE_AT_A_TIME.lock().await;
     let lab = Lab::new("sigterm").await;
     let first = lab.start("first").await;
-    lab.until_leads(&first, SOON).await;
+    lab.until_leads(&first).await;
     let second = lab.start("second").await;
 
     let asked = Instant::now();
@@ -43,7 +43,7 @@ async fn after_a_sigterm_the_process_leaves_in_order_and_the_successor_acts_with
     let took = asked.elapsed();
     assert!(took.as_secs() < 2, "took {took:?}");
     assert!(first.process.wait_exit(SOON).await.unwrap().success(), "{}", first.process.last_words());
-    lab.until_leads(&second, SOON).await;
+    lab.until_leads(&second).await;
 }
 
 #[tokio::test]
@@ -51,25 +51,20 @@ async fn a_leader_that_slept_past_its_lease_writes_nothing_when_it_wakes() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let lab = Lab::new("sigstop").await;
     let first = lab.start("first").await;
-    lab.until_leads(&first, SOON).await;
+    lab.until_leads(&first).await;
     let second = lab.start("second").await;
     lab.create("before").await;
     lab.until_served("before", SOON).await;
 
     first.process.signal(Signal::SIGSTOP).unwrap();
-    lab.until_leads(&second, SOON).await;
+    lab.until_leads(&second).await;
     lab.create("after").await;
     let served = lab.until_served("after", SOON).await;
     first.process.signal(Signal::SIGCONT).unwrap();
-    eventually("the sleeper knows that it follows", SOON, async || {
-        let leading = first.metric("groundcrew_leader_leading_bool").await?;
-        if leading < 0.5 { Ok(()) } else { Err(anyhow::anyhow!("it leads")) }
-    })
-    .await
-    .unwrap();
+    first.until_metric("groundcrew_leader_leading_bool", SOON, |leading| leading < 0.5).await.unwrap();
     let now = lab.services().get("after").await.unwrap();
     assert_eq!(now.metadata.resource_version, served.metadata.resource_version);
-    lab.until_leads(&second, SOON).await;
+    lab.until_leads(&second).await;
 }
 
 /// Writes of a process that serves its first Service, in order: 1 claim (API), 2 address (cloud), 3 load balancer
@@ -79,21 +74,17 @@ async fn stopped_between_check_and_send(lab: &str, write: u32) {
     let lab = Lab::new(lab).await;
     let fault = format!("between check and send@{write}");
     let first = lab.start_as("first", |command| command.env("GROUNDCREW_FAULT", &fault)).await;
-    lab.until_leads(&first, SOON).await;
+    lab.until_leads(&first).await;
     let second = lab.start("second").await;
     lab.create("web").await;
-    first.until_stopped().await;
+    first.until_stopped(SOON).await.unwrap();
 
-    lab.until_leads(&second, SOON).await;
+    lab.until_leads(&second).await;
     let served = lab.until_served("web", SOON).await;
     let file = lab.file("web").unwrap();
     first.process.signal(Signal::SIGCONT).unwrap();
-    eventually("the late write was refused", SOON, async || {
-        let refused = first.metric("groundcrew_service_reconciles_total{outcome=\"conflict\"}").await?;
-        if refused > 0.5 { Ok(()) } else { Err(anyhow::anyhow!("no conflict yet")) }
-    })
-    .await
-    .unwrap();
+    let refused = "groundcrew_service_reconciles_total{outcome=\"conflict\"}";
+    first.until_metric(refused, SOON, |count| count > 0.5).await.unwrap();
     let now = lab.services().get("web").await.unwrap();
     assert_eq!(now.metadata.resource_version, served.metadata.resource_version, "the API server took nothing of it");
     assert_eq!(lab.file("web").unwrap(), file);
