@@ -27,6 +27,9 @@ struct Args {
     /// Runs the Service controller against this kubeconfig. The scenario starts itself so.
     #[arg(long, hide = true)]
     core_controller_of: Option<PathBuf>,
+    /// Lists what that controller reads, and prints how long it took.
+    #[arg(long, hide = true)]
+    core_list_of: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -55,6 +58,9 @@ async fn main() -> Result<()> {
     }
     if let Some(kubeconfig) = args.core_controller_of {
         return core::run_controller(&kubeconfig, args.n.unwrap_or_default()).await;
+    }
+    if let Some(kubeconfig) = args.core_list_of {
+        return core::run_list(&kubeconfig).await;
     }
     let scenarios = args.scenario.map_or_else(|| Scenario::value_variants().to_vec(), |one| vec![one]);
     let mut missed = 0;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use clap::Parser;
-use groundcrew_core::runtime::{RuntimeArgs, run_until};
+use groundcrew_core::runtime::{Runtime, RuntimeArgs, run_until};
 use groundcrew_core::service::{self, ServiceArgs};
 use groundcrew_core::testing::MemoryCloud;
 use tokio::sync::oneshot;
@@ -22,19 +22,23 @@ struct Args {
     service: ServiceArgs,
 }
 
-/// Prints the seconds until all `n` Services were served, and ten idle seconds later how often it wrote.
+/// Prints the seconds until its caches were full, those until all `n` Services were served, and ten idle seconds later how often it wrote.
 #[allow(clippy::print_stdout, reason = "the other process reads it")]
 pub(crate) async fn run(kubeconfig: &Path, n: usize) -> Result<()> {
     let cloud = MemoryCloud::default();
     let started = Instant::now();
-    let (registry, _stop) = start(kubeconfig, cloud.clone()).await?;
+    let (runtime, _stop) = start(kubeconfig, cloud.clone()).await?;
+    while runtime.ready.check().is_err() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    println!("{}", started.elapsed().as_secs_f64());
     // The other process gives up on one that takes too long.
     while cloud.count() < n {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     println!("{}", started.elapsed().as_secs_f64());
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let families = registry.gather();
+    let families = runtime.registry.gather();
     let writes = families.iter().filter(|family| family.name() == "groundcrew_service_writes_total");
     let writes = writes.flat_map(prometheus::proto::MetricFamily::get_metric);
     let writes = writes.map(|metric| metric.get_counter().get_value()).fold(0.0, |sum, value| sum + value);
@@ -43,10 +47,7 @@ pub(crate) async fn run(kubeconfig: &Path, n: usize) -> Result<()> {
 }
 
 /// Starts it, alone; it runs until the token goes.
-pub(super) async fn start(
-    kubeconfig: &Path,
-    cloud: MemoryCloud,
-) -> Result<(prometheus::Registry, tokio_util::sync::DropGuard)> {
+pub(super) async fn start(kubeconfig: &Path, cloud: MemoryCloud) -> Result<(Runtime, tokio_util::sync::DropGuard)> {
     let kubeconfig = kubeconfig.to_str().ok_or_else(|| anyhow!("odd path"))?;
     let args = Args::parse_from([
         "bench",
@@ -59,10 +60,11 @@ pub(super) async fn start(
     ]);
     let stop = CancellationToken::new();
     let guard = stop.clone().drop_guard();
-    let (started, registry) = oneshot::channel();
+    let (started, runtime) = oneshot::channel();
     tokio::spawn(run_until(stop, CancellationToken::new(), "bench", args.runtime, async move |runtime| {
-        let _ = started.send(runtime.registry.clone());
-        service::start(&runtime, CLASS, &args.service, &Arc::new(cloud))
+        service::start(&runtime, CLASS, &args.service, &Arc::new(cloud))?;
+        let _ = started.send(runtime);
+        Ok(())
     }));
-    Ok((registry.await?, guard))
+    Ok((runtime.await?, guard))
 }

@@ -7,6 +7,7 @@
 mod controller;
 mod world;
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -15,9 +16,11 @@ use groundcrew_testkit::kube::ControlPlane;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
-use kube::{Api, Client};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
 
 use crate::report::{Report, median};
 
@@ -36,10 +39,11 @@ pub(crate) async fn run(n: Option<usize>, report: &mut Report) -> Result<()> {
     // The API server's own caches fill with the first lists; neither side should pay for that.
     bare_list(&client).await?;
 
-    let (mut floors, mut starts, mut last) = (Vec::new(), Vec::new(), None);
+    let (mut floors, mut fulls, mut starts, mut last) = (Vec::new(), Vec::new(), Vec::new(), None);
     for _ in 0..ROUNDS {
-        floors.push(bare_list(&plane.client().await?).await?);
+        floors.push(bare_start(&plane).await?);
         let round = cold_start(&plane, n).await?;
+        fulls.push(round.full);
         starts.push(round.took);
         last = Some(round);
     }
@@ -52,6 +56,7 @@ pub(crate) async fn run(n: Option<usize>, report: &mut Report) -> Result<()> {
         median(&mut floors).as_secs_f64(),
         1.3,
     );
+    report.told("caches full", n, "s", median(&mut fulls).as_secs_f64());
     report.below("writes to Kubernetes after a restart", n, "", last.writes, 1.0);
     report.told("resident memory", n, "MiB", last.resident);
     report.told("resident memory, peak", n, "MiB", last.peak);
@@ -60,10 +65,9 @@ pub(crate) async fn run(n: Option<usize>, report: &mut Report) -> Result<()> {
 }
 
 /// Reads everything once and keeps nothing.
-async fn bare_list(client: &Client) -> Result<Duration> {
-    let started = Instant::now();
+async fn bare_list(client: &Client) -> Result<()> {
     tokio::try_join!(list_all::<Service>(client), list_all::<EndpointSlice>(client))?;
-    Ok(started.elapsed())
+    Ok(())
 }
 
 async fn list_all<K>(client: &Client) -> Result<()>
@@ -82,6 +86,7 @@ where
 }
 
 struct Round {
+    full: Duration,
     took: Duration,
     writes: f64,
     resident: f64,
@@ -89,16 +94,37 @@ struct Round {
     idle_cpu: f64,
 }
 
-/// A process of its own, so that its memory is the controller's alone.
-async fn cold_start(plane: &ControlPlane, n: usize) -> Result<Round> {
-    let mut child = tokio::process::Command::new(std::env::current_exe()?)
-        .args(["--core-controller-of".as_ref(), plane.kubeconfig_path().as_os_str()])
+/// This program as another process, so that memory and start-up are the measured one's alone.
+fn child(plane: &ControlPlane, flag: &str, n: usize) -> Result<Child> {
+    let child = Command::new(std::env::current_exe()?)
+        .args([flag.as_ref(), plane.kubeconfig_path().as_os_str()])
         .args(["--n", &n.to_string()])
         // As the image sets them: without, glibc keeps what the lists took.
         .envs([("MALLOC_ARENA_MAX", "2"), ("MALLOC_TRIM_THRESHOLD_", "131072"), ("MALLOC_MMAP_THRESHOLD_", "131072")])
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()?;
+    Ok(child)
+}
+
+async fn bare_start(plane: &ControlPlane) -> Result<Duration> {
+    let output = child(plane, "--core-list-of", 0)?.wait_with_output().await?;
+    Ok(Duration::from_secs_f64(std::str::from_utf8(&output.stdout)?.trim().parse()?))
+}
+
+/// What `--core-list-of` runs: prints the seconds that a bare list takes.
+#[allow(clippy::print_stdout, reason = "the other process reads it")]
+pub(crate) async fn run_list(kubeconfig: &Path) -> Result<()> {
+    let started = Instant::now();
+    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    bare_list(&Client::try_from(config)?).await?;
+    println!("{}", started.elapsed().as_secs_f64());
+    Ok(())
+}
+
+async fn cold_start(plane: &ControlPlane, n: usize) -> Result<Round> {
+    let mut child = child(plane, "--core-controller-of", n)?;
     let pid = child.id().context("the controller has ended")?;
     let mut said = BufReader::new(child.stdout.take().context("no output")?).lines();
     let mut next = async || -> Result<f64> {
@@ -106,10 +132,12 @@ async fn cold_start(plane: &ControlPlane, n: usize) -> Result<Round> {
         Ok(line.parse()?)
     };
     let mut next = async || tokio::time::timeout(PATIENCE, next()).await.context("no word from the controller")?;
+    let full = Duration::from_secs_f64(next().await?);
     let took = Duration::from_secs_f64(next().await?);
     let before = cpu(pid)?;
     let writes = next().await?;
     let round = Round {
+        full,
         took,
         writes,
         resident: memory(pid, "VmRSS:")?,
