@@ -4,11 +4,9 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::api::discovery::v1 as discovery;
-
 use super::class::Class;
 use super::object::{self, Service, Slice, Strings};
+use super::wire;
 use crate::key::ServiceKey;
 use crate::provider::{Living, Owner};
 use crate::watch::Sink;
@@ -97,7 +95,7 @@ impl Cache {
     }
 
     /// Takes the answer to one of our own writes, so that the next look does not work on what it replaced.
-    pub(crate) fn wrote(&self, answer: &core::Service) -> Option<Arc<Service>> {
+    pub(crate) fn wrote(&self, answer: &wire::Service) -> Option<Arc<Service>> {
         let mut state = self.write();
         let service = object::service(answer, self.prefixes, &mut state.strings)?;
         let key = service.key().clone();
@@ -109,7 +107,7 @@ impl Cache {
         state.services.get(&key).cloned()
     }
 
-    fn apply_service(&self, from: &core::Service) -> Option<ServiceKey> {
+    fn apply_service(&self, from: &wire::Service) -> Option<ServiceKey> {
         let mut state = self.write();
         let service = object::service(from, self.prefixes, &mut state.strings)?;
         let key = service.key().clone();
@@ -125,7 +123,7 @@ impl Cache {
         Some(key)
     }
 
-    fn delete_service(&self, from: &core::Service) {
+    fn delete_service(&self, from: &wire::Service) {
         let mut state = self.write();
         let Some(gone) = object::service(from, self.prefixes, &mut state.strings) else { return };
         let key = gone.key().clone();
@@ -237,12 +235,12 @@ impl ServiceSink {
     }
 }
 
-impl Sink<core::Service> for ServiceSink {
-    fn apply(&mut self, object: core::Service) {
+impl Sink<wire::Service> for ServiceSink {
+    fn apply(&mut self, object: wire::Service) {
         self.cache.apply_service(&object);
     }
 
-    fn delete(&mut self, object: core::Service) {
+    fn delete(&mut self, object: wire::Service) {
         self.cache.delete_service(&object);
     }
 
@@ -250,7 +248,7 @@ impl Sink<core::Service> for ServiceSink {
         self.listed.clear();
     }
 
-    fn listed(&mut self, object: core::Service) {
+    fn listed(&mut self, object: wire::Service) {
         if let Some(key) = self.cache.apply_service(&object) {
             self.listed.insert(key);
         }
@@ -279,7 +277,7 @@ impl SliceSink {
         Self { cache, listed: HashSet::new() }
     }
 
-    fn put(&mut self, from: &discovery::EndpointSlice) -> Option<(ServiceKey, Box<str>)> {
+    fn put(&mut self, from: &wire::EndpointSlice) -> Option<(ServiceKey, Box<str>)> {
         let name: Box<str> = from.metadata.name.as_deref()?.into();
         let mut state = self.cache.write();
         let slice = object::slice(from, &mut state.strings)?;
@@ -309,12 +307,12 @@ impl SliceSink {
     }
 }
 
-impl Sink<discovery::EndpointSlice> for SliceSink {
-    fn apply(&mut self, object: discovery::EndpointSlice) {
+impl Sink<wire::EndpointSlice> for SliceSink {
+    fn apply(&mut self, object: wire::EndpointSlice) {
         self.put(&object);
     }
 
-    fn delete(&mut self, object: discovery::EndpointSlice) {
+    fn delete(&mut self, object: wire::EndpointSlice) {
         let key = object::slice_service(&object, &mut self.cache.write().strings);
         if let (Some(key), Some(name)) = (key, object.metadata.name) {
             self.take(&key, &name);
@@ -325,7 +323,7 @@ impl Sink<discovery::EndpointSlice> for SliceSink {
         self.listed.clear();
     }
 
-    fn listed(&mut self, object: discovery::EndpointSlice) {
+    fn listed(&mut self, object: wire::EndpointSlice) {
         if let Some(id) = self.put(&object) {
             self.listed.insert(id);
         }

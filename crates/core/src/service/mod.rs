@@ -19,6 +19,7 @@ mod sharing;
 mod status;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;

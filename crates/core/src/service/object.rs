@@ -7,12 +7,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::api::discovery::v1 as discovery;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as KubeCondition;
+use k8s_openapi::api::discovery::v1::EndpointConditions;
 use uuid::Uuid;
 
-use super::names;
+use super::{names, wire};
 use crate::key::ServiceKey;
 use crate::provider::{Families, Ingress, IpMode, Owner, Protocol, SessionAffinity, TrafficPolicy};
 
@@ -125,9 +123,9 @@ impl Strings {
 }
 
 /// Reads a Service. `None` if it lacks what the API server always sets.
-pub(crate) fn service(from: &core::Service, prefixes: &[&str], strings: &mut Strings) -> Option<Service> {
+pub(crate) fn service(from: &wire::Service, prefixes: &[&str], strings: &mut Strings) -> Option<Service> {
     let meta = &from.metadata;
-    let spec = from.spec.as_ref()?;
+    let spec = &from.spec;
     let key = ServiceKey::new(strings.share(meta.namespace.as_deref()?), strings.share(meta.name.as_deref()?));
     let annotation = |name: &str| meta.annotations.as_ref().and_then(|a| a.get(name)).map(String::as_str);
     let mut problem = None;
@@ -153,7 +151,7 @@ pub(crate) fn service(from: &core::Service, prefixes: &[&str], strings: &mut Str
         deleting: meta.deletion_timestamp.is_some(),
         finalizer: meta.finalizers.iter().flatten().any(|f| f == names::FINALIZER),
         claimed_by: annotation(names::CLAIMED_BY).map(|class| strings.share(class)),
-        load_balancer: spec.type_.as_deref() == Some("LoadBalancer"),
+        load_balancer: spec.kind.as_deref() == Some("LoadBalancer"),
         class: spec.load_balancer_class.as_deref().map(|class| strings.share(class)),
         paused: annotation(names::PAUSED) == Some("true"),
         ports: ports(spec, strings),
@@ -167,13 +165,13 @@ pub(crate) fn service(from: &core::Service, prefixes: &[&str], strings: &mut Str
         affinity,
         source_ranges,
         annotations: Arc::new(annotations),
-        ingress: ingress(from.status.as_ref()),
-        conditions: conditions(from.status.as_ref(), strings),
+        ingress: ingress(&from.status),
+        conditions: conditions(&from.status, strings),
         problem: problem.map(Into::into),
     })
 }
 
-fn ports(spec: &core::ServiceSpec, strings: &mut Strings) -> Box<[Port]> {
+fn ports(spec: &wire::ServiceSpec, strings: &mut Strings) -> Box<[Port]> {
     let mut ports: Vec<_> = spec
         .ports
         .iter()
@@ -200,7 +198,7 @@ fn protocol(name: Option<&str>) -> Option<Protocol> {
     }
 }
 
-fn families(spec: &core::ServiceSpec) -> Families {
+fn families(spec: &wire::ServiceSpec) -> Families {
     let names: Vec<_> = spec.ip_families.iter().flatten().map(String::as_str).collect();
     match names[..] {
         ["IPv6"] => Families::V6,
@@ -211,7 +209,7 @@ fn families(spec: &core::ServiceSpec) -> Families {
 }
 
 /// The annotation names one address a family; the older field names one address.
-fn requested(spec: &core::ServiceSpec, annotation: Option<&str>, problem: &mut Option<String>) -> Box<[IpAddr]> {
+fn requested(spec: &wire::ServiceSpec, annotation: Option<&str>, problem: &mut Option<String>) -> Box<[IpAddr]> {
     let field = spec.load_balancer_ip.as_deref().filter(|ip| !ip.is_empty());
     let (text, place) = match (annotation, field) {
         (Some(text), _) => (text, names::LOAD_BALANCER_IPS),
@@ -236,7 +234,7 @@ fn requested(spec: &core::ServiceSpec, annotation: Option<&str>, problem: &mut O
     addresses.into()
 }
 
-fn source_ranges(spec: &core::ServiceSpec, problem: &mut Option<String>) -> Box<[IpNet]> {
+fn source_ranges(spec: &wire::ServiceSpec, problem: &mut Option<String>) -> Box<[IpNet]> {
     let mut ranges = Vec::new();
     for text in spec.load_balancer_source_ranges.iter().flatten() {
         match text.trim().parse::<IpNet>() {
@@ -252,8 +250,8 @@ fn source_ranges(spec: &core::ServiceSpec, problem: &mut Option<String>) -> Box<
     ranges.into()
 }
 
-fn ingress(status: Option<&core::ServiceStatus>) -> Box<[Ingress]> {
-    let ingress = status.and_then(|s| s.load_balancer.as_ref()?.ingress.as_ref());
+fn ingress(status: &wire::ServiceStatus) -> Box<[Ingress]> {
+    let ingress = status.load_balancer.as_ref().and_then(|l| l.ingress.as_ref());
     ingress
         .into_iter()
         .flatten()
@@ -264,11 +262,10 @@ fn ingress(status: Option<&core::ServiceStatus>) -> Box<[Ingress]> {
         .collect()
 }
 
-fn conditions(status: Option<&core::ServiceStatus>, strings: &mut Strings) -> Box<[Condition]> {
-    let all = status.and_then(|s| s.conditions.as_ref()).into_iter().flatten();
-    let ours = all.filter(|c: &&KubeCondition| c.type_.starts_with(names::CONDITION_PREFIX));
+fn conditions(status: &wire::ServiceStatus, strings: &mut Strings) -> Box<[Condition]> {
+    let ours = status.conditions.iter().flatten().filter(|c| c.kind.starts_with(names::CONDITION_PREFIX));
     ours.map(|c| Condition {
-        kind: strings.share(&c.type_),
+        kind: strings.share(&c.kind),
         status: strings.share(&c.status),
         reason: strings.share(&c.reason),
         message: strings.share(&c.message),
@@ -277,9 +274,9 @@ fn conditions(status: Option<&core::ServiceStatus>, strings: &mut Strings) -> Bo
 }
 
 /// Reads a slice. `None` if it belongs to no Service or has no IP addresses.
-pub(crate) fn slice(from: &discovery::EndpointSlice, strings: &mut Strings) -> Option<Slice> {
+pub(crate) fn slice(from: &wire::EndpointSlice, strings: &mut Strings) -> Option<Slice> {
     let service = slice_service(from, strings)?;
-    let ports = from.ports.iter().flatten().filter_map(|p| {
+    let ports = from.ports.iter().filter_map(|p| {
         let number = u16::try_from(p.port?).ok()?;
         Some((strings.share(p.name.as_deref().unwrap_or_default()), protocol(p.protocol.as_deref())?, number))
     });
@@ -295,12 +292,12 @@ pub(crate) fn slice(from: &discovery::EndpointSlice, strings: &mut Strings) -> O
 }
 
 /// The Service that a slice says it belongs to.
-pub(crate) fn slice_service(from: &discovery::EndpointSlice, strings: &mut Strings) -> Option<ServiceKey> {
-    let service = from.metadata.labels.as_ref()?.get("kubernetes.io/service-name")?;
-    Some(ServiceKey::new(strings.share(from.metadata.namespace.as_deref()?), strings.share(service)))
+pub(crate) fn slice_service(from: &wire::EndpointSlice, strings: &mut Strings) -> Option<ServiceKey> {
+    let (namespace, service) = (from.metadata.namespace.as_deref()?, from.service.as_deref()?);
+    Some(ServiceKey::new(strings.share(namespace), strings.share(service)))
 }
 
-fn state(conditions: Option<&discovery::EndpointConditions>) -> EndpointState {
+fn state(conditions: Option<&EndpointConditions>) -> EndpointState {
     let Some(conditions) = conditions else { return EndpointState::Ready };
     let terminating = conditions.terminating == Some(true);
     match (conditions.ready, conditions.serving) {

@@ -19,6 +19,7 @@ use super::metrics::ServiceMetrics;
 use super::names::{CLAIMED_BY, FINALIZER};
 use super::object::Service;
 use super::status::{self, Status};
+use super::wire;
 use crate::events::{Events, Severity, reference};
 use crate::key::ServiceKey;
 use crate::leader::Term;
@@ -210,7 +211,7 @@ impl<P: LoadBalancers> Reconciler<P> {
         term: &Term,
     ) -> Result<Option<Arc<Service>>, ProviderError> {
         let key = service.key();
-        let api: Api<core::Service> = Api::namespaced(self.client.clone(), &key.namespace);
+        let api: Api<wire::Service> = Api::namespaced(self.client.clone(), &key.namespace);
         let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
         let write = async {
             let written = match subresource {

@@ -4,8 +4,6 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::api::discovery::v1 as discovery;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -15,10 +13,11 @@ use super::names;
 use super::object::{self, Service, Strings};
 use super::sharing::{Place, place};
 use super::status::{Status, withdrawal};
+use super::wire;
 use crate::provider::{ErrorKind, Ingress, IpMode, ProviderError, Reachable, Realised};
 
 fn read(json: Value) -> Service {
-    let service: core::Service = serde_json::from_value(json).unwrap();
+    let service: wire::Service = serde_json::from_value(json).unwrap();
     object::service(&service, &["kept.example/"], &mut Strings::default()).unwrap()
 }
 
@@ -252,7 +251,7 @@ fn an_endpoint_of_two_slices_or_of_two_addresses_is_one_backend() {
             "addressType": "IPv4", "ports": [{ "name": "web", "port": 8080 }, { "name": "other", "port": 1 }],
             "endpoints": [{ "addresses": ["10.0.0.1", "10.0.0.9"] }],
         });
-        let slice: discovery::EndpointSlice = serde_json::from_value(slice).unwrap();
+        let slice: wire::EndpointSlice = serde_json::from_value(slice).unwrap();
         object::slice(&slice, &mut Strings::default()).unwrap()
     };
     let slices = [slice("a"), slice("b")];
