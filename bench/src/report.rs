@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 /// The figures of one scenario.
-pub struct Report {
+pub(crate) struct Report {
     scenario: String,
     figures: Vec<Figure>,
 }
@@ -28,24 +28,27 @@ struct Figure {
 }
 
 impl Report {
-    pub fn new(scenario: String) -> Self {
+    pub(crate) fn new(scenario: String) -> Self {
         Self { scenario, figures: Vec::new() }
     }
 
     /// A figure that may be at most `bar` times its floor.
-    pub fn against_floor(&mut self, metric: &str, n: usize, unit: &'static str, value: f64, floor: f64, bar: f64) {
+    pub(crate) fn against_floor(
+        &mut self,
+        metric: &str,
+        n: usize,
+        unit: &'static str,
+        value: f64,
+        floor: f64,
+        bar: f64,
+    ) {
         let ratio = value / floor;
         self.add(metric, n, unit, value, Some(floor), Some(ratio), Some(bar), ratio <= bar);
     }
 
     /// A figure that must be below `bar` whatever the machine does.
-    pub fn below(&mut self, metric: &str, n: usize, unit: &'static str, value: f64, bar: f64) {
-        self.add(metric, n, unit, value, None, None, Some(bar), value < bar);
-    }
-
-    /// A figure without a bar.
-    pub fn told(&mut self, metric: &str, n: usize, unit: &'static str, value: f64) {
-        self.add(metric, n, unit, value, None, None, None, true);
+    pub(crate) fn below(&mut self, metric: &str, n: usize, unit: &'static str, value: f64, bar: f64) {
+        self.add(metric, n, unit, value, None, None, bar, value < bar);
     }
 
     #[allow(clippy::too_many_arguments, reason = "the keys of one JSON line")]
@@ -64,13 +67,13 @@ impl Report {
         self.figures.push(Figure { scenario, metric, n, value, unit, floor, ratio, bar, met });
     }
 
-    pub fn missed(&self) -> usize {
+    pub(crate) fn missed(&self) -> usize {
         self.figures.iter().filter(|figure| !figure.met).count()
     }
 
     /// Prints the table and writes the JSON lines.
     #[allow(clippy::print_stdout, reason = "the table is what the program is for")]
-    pub fn write(&self) -> Result<()> {
+    pub(crate) fn write(&self) -> Result<()> {
         print!("{}", self.table()?);
         let file = target_dir().join("bench").join(format!("{}.jsonl", self.scenario));
         let lines: Vec<_> = self.figures.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
@@ -98,17 +101,17 @@ fn target_dir() -> PathBuf {
 }
 
 /// The value below which the given part of the samples lies.
-pub fn percentile(samples: &mut [Duration], part: f64) -> Duration {
+pub(crate) fn percentile(samples: &mut [Duration], part: f64) -> Duration {
     samples.sort_unstable();
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "an index")]
     let at = (samples.len().saturating_sub(1) as f64 * part).round() as usize;
     samples.get(at).copied().unwrap_or_default()
 }
 
-pub fn median(samples: &mut [Duration]) -> Duration {
+pub(crate) fn median(samples: &mut [Duration]) -> Duration {
     percentile(samples, 0.5)
 }
 
-pub fn millis(duration: Duration) -> f64 {
+pub(crate) fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }

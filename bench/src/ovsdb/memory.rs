@@ -18,7 +18,7 @@ struct Grown {
     peak: u64,
 }
 
-pub fn compare(n: usize, server: &Server, reply: usize, report: &mut Report) -> Result<()> {
+pub(crate) fn compare(n: usize, server: &Server, reply: usize, report: &mut Report) -> Result<()> {
     let child = Command::new(std::env::current_exe()?).arg("--ovsdb-memory-of").arg(server.unix(0)).output()?;
     ensure!(child.status.success(), "measuring memory: {}", String::from_utf8_lossy(&child.stderr));
     let grown: Grown = serde_json::from_slice(&child.stdout)?;
@@ -35,7 +35,7 @@ fn mib(bytes: u64) -> f64 {
 
 /// Runs in the child.
 #[allow(clippy::print_stdout, reason = "the answer to the parent")]
-pub async fn print(endpoint: &str) -> Result<()> {
+pub(crate) async fn print(endpoint: &str) -> Result<()> {
     let before = status("VmRSS:")?;
     let replica = Replica::<Northbound>::open(config(endpoint)?);
     let first = replica.synced().await;

@@ -1,6 +1,6 @@
 //! The OVSDB client against raw sockets on the same server.
 
-pub mod memory;
+pub(crate) mod memory;
 mod raw;
 mod rows;
 
@@ -24,7 +24,7 @@ const ROUNDS: usize = 7;
 const WAKES: usize = 1_000;
 const SNAPSHOTS: usize = 10_000;
 
-pub async fn run(n: Option<usize>, report: &mut Report) -> Result<()> {
+pub(crate) async fn run(n: Option<usize>, report: &mut Report) -> Result<()> {
     let n = n.unwrap_or(10_000);
     let server = Server::standalone().await?;
     let socket: PathBuf = server.unix(0).trim_start_matches("unix:").into();
@@ -37,7 +37,7 @@ pub async fn run(n: Option<usize>, report: &mut Report) -> Result<()> {
     wake(n, &server, &socket, report).await
 }
 
-pub fn config(endpoint: &str) -> Result<Config> {
+pub(crate) fn config(endpoint: &str) -> Result<Config> {
     Ok(Config::new(parse_list(endpoint)?))
 }
 
@@ -163,8 +163,10 @@ async fn wake(n: usize, server: &Server, socket: &PathBuf, report: &mut Report) 
         let mut writer = Raw::connect(socket)?;
         for round in 0..WAKES / 2 {
             let uuid = uuids.next().context("no rows")?;
-            let op =
-                Op::update(LoadBalancer::TABLE, [Condition::uuid(uuid)]).set("name", format!("renamed {round}")).into();
+            // Never a name that the row has: the server is silent about what does not change.
+            let op = Op::update(LoadBalancer::TABLE, [Condition::uuid(uuid)])
+                .set("name", format!("renamed {round} {raw_first}"))
+                .into();
             let request = Raw::transact_request(&[op])?;
             let write = tokio::task::spawn_blocking(move || writer.exchange(&request).map(|_| writer));
             changes.next().await;

@@ -16,28 +16,28 @@ use super::rows::{self, LoadBalancer};
 
 const DATABASE: &str = "OVN_Northbound";
 
-pub struct Raw {
+pub(crate) struct Raw {
     socket: UnixStream,
 }
 
 impl Raw {
-    pub fn connect(socket: &Path) -> Result<Self> {
+    pub(crate) fn connect(socket: &Path) -> Result<Self> {
         Ok(Self { socket: UnixStream::connect(socket)? })
     }
 
-    pub fn monitor_request(table: &str, columns: &[&str]) -> Vec<u8> {
+    pub(crate) fn monitor_request(table: &str, columns: &[&str]) -> Vec<u8> {
         let params = json!([DATABASE, "raw", {table: [{"columns": columns}]}, Uuid::nil()]);
         json!({"id": 0, "method": "monitor_cond_since", "params": params}).to_string().into_bytes()
     }
 
-    pub fn transact_request(ops: &[Op]) -> Result<Vec<u8>> {
+    pub(crate) fn transact_request(ops: &[Op]) -> Result<Vec<u8>> {
         let ops = serde_json::to_string(ops)?;
         let ops = ops.strip_prefix('[').context("operations are a list")?;
         Ok(format!(r#"{{"id":0,"method":"transact","params":["{DATABASE}",{ops}}}"#).into_bytes())
     }
 
     /// Sends a request and reads one message.
-    pub fn exchange(&mut self, request: &[u8]) -> Result<Vec<u8>> {
+    pub(crate) fn exchange(&mut self, request: &[u8]) -> Result<Vec<u8>> {
         self.socket.write_all(request)?;
         self.read()
     }
@@ -58,13 +58,13 @@ impl Raw {
 }
 
 /// A monitor in a thread of its own that notes when each update arrives.
-pub struct Watch {
+pub(crate) struct Watch {
     arrivals: mpsc::Receiver<Instant>,
     socket: UnixStream,
 }
 
 impl Watch {
-    pub fn start(socket: &Path) -> Result<Self> {
+    pub(crate) fn start(socket: &Path) -> Result<Self> {
         let mut raw = Raw::connect(socket)?;
         raw.exchange(&Raw::monitor_request(LoadBalancer::TABLE, &rows::columns()))?;
         let (sender, arrivals) = mpsc::channel();
@@ -74,7 +74,7 @@ impl Watch {
     }
 
     /// When the next update arrived.
-    pub fn next(&self) -> Result<Instant> {
+    pub(crate) fn next(&self) -> Result<Instant> {
         self.arrivals.recv().context("the raw monitor ended")
     }
 }

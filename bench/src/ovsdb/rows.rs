@@ -5,15 +5,15 @@ use std::sync::Arc;
 use ovsdb_client::{Op, Row, Set, StrMap, Uuid, Value};
 
 ovsdb_client::table! {
-    pub struct LoadBalancer = "Load_Balancer" {
-        pub name: Arc<str>,
-        pub vips: StrMap,
-        pub protocol: Option<Box<str>>,
-        pub options: StrMap,
-        pub external_ids: StrMap,
-        pub health_check: Set<Uuid>,
-        pub ip_port_mappings: StrMap,
-        pub selection_fields: Set<Box<str>>,
+    pub(crate) struct LoadBalancer = "Load_Balancer" {
+        pub(crate) name: Arc<str>,
+        pub(crate) vips: StrMap,
+        pub(crate) protocol: Option<Box<str>>,
+        pub(crate) options: StrMap,
+        pub(crate) external_ids: StrMap,
+        pub(crate) health_check: Set<Uuid>,
+        pub(crate) ip_port_mappings: StrMap,
+        pub(crate) selection_fields: Set<Box<str>>,
     }
     indexes LoadBalancersBy {
         name: Arc<str> = |row| Some(row.name.clone()),
@@ -22,20 +22,20 @@ ovsdb_client::table! {
 }
 
 ovsdb_client::database! {
-    pub struct Northbound = "OVN_Northbound" {
-        pub load_balancers: LoadBalancer,
+    pub(crate) struct Northbound = "OVN_Northbound" {
+        pub(crate) load_balancers: LoadBalancer,
     }
 }
 
-pub fn columns() -> Vec<&'static str> {
+pub(crate) fn columns() -> Vec<&'static str> {
     LoadBalancer::COLUMNS.iter().map(|column| column.name).collect()
 }
 
-pub fn owner(n: usize) -> String {
+pub(crate) fn owner(n: usize) -> String {
     format!("project-{}/service-{n}", n % 100)
 }
 
-pub fn insert(n: usize) -> Op {
+pub(crate) fn insert(n: usize) -> Op {
     let (high, low) = (n / 250, n % 250);
     let backends = |port| {
         let backend = |pod: usize| format!("10.{}.{}.{}:{port}", pod, high % 250, low + 1);
