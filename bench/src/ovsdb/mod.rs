@@ -5,7 +5,7 @@ mod raw;
 mod rows;
 
 use std::hint::black_box;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -42,7 +42,7 @@ pub(crate) fn config(endpoint: &str) -> Result<Config> {
 }
 
 /// One transaction of `n` inserts. In both cases the replica is the only monitor, so that the server does the same work.
-async fn bulk_write(n: usize, server: &Server, socket: &PathBuf, report: &mut Report) -> Result<()> {
+async fn bulk_write(n: usize, server: &Server, socket: &Path, report: &mut Report) -> Result<()> {
     let replica = Replica::<Northbound>::open(config(&server.unix(0))?);
     replica.synced().await;
     let (mut floor, mut ours) = (Vec::new(), Vec::new());
@@ -69,7 +69,7 @@ async fn bulk_write(n: usize, server: &Server, socket: &PathBuf, report: &mut Re
 }
 
 /// From nothing to a complete replica. Ours includes connecting, the handshake and the schema; the floor starts with its request.
-async fn in_sync(n: usize, server: &Server, socket: &PathBuf, report: &mut Report) -> Result<Vec<u8>> {
+async fn in_sync(n: usize, server: &Server, socket: &Path, report: &mut Report) -> Result<Vec<u8>> {
     let (mut floor, mut ours) = (Vec::new(), Vec::new());
     let mut reply = Vec::new();
     let request = Raw::monitor_request(LoadBalancer::TABLE, &rows::columns());
@@ -147,7 +147,7 @@ async fn snapshot(n: usize, server: &Server, report: &mut Report) -> Result<()> 
 
 /// How much later than a raw monitor a consumer hears of a change. Half of the rounds connect in the other order: the server
 /// tells its monitors one after the other.
-async fn wake(n: usize, server: &Server, socket: &PathBuf, report: &mut Report) -> Result<()> {
+async fn wake(n: usize, server: &Server, socket: &Path, report: &mut Report) -> Result<()> {
     let mut later = Vec::with_capacity(WAKES);
     for raw_first in [true, false] {
         let mut watch = raw_first.then(|| raw::Watch::start(socket)).transpose()?;

@@ -5,6 +5,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::print_stderr,
+    unreachable_pub,
     reason = "these are tests, their helpers too"
 )]
 
@@ -13,4 +14,5 @@ mod nb;
 mod peer;
 mod server;
 mod standalone;
+mod tail;
 mod tls;
