@@ -52,13 +52,11 @@ pub use value::{Atom, Value};
 /// What the macros expand to. Not for direct use.
 #[doc(hidden)]
 pub mod __private {
-    pub use std::borrow::Cow;
-
     pub use serde::de::{IgnoredAny, MapAccess};
 
     pub use crate::column::Column;
     pub use crate::schema::ColumnSpec;
-    pub use crate::update::ColumnSeed;
+    pub use crate::update::{ColumnSeed, Key};
 
     /// The indexes of a table without any.
     #[derive(Debug, Clone, Default)]

@@ -98,8 +98,10 @@ impl Caller {
     ) -> Result<Box<RawValue>, CallError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let bytes = message::call(id, method, params).map_err(|error| CallError::NotSent(error.to_string()))?;
-        let Some((_registered, answer)) = self.register(id) else { return Err(CallError::NotSent(self.gone())) };
         let fate = Fate::default();
+        let Some((_registered, answer)) = self.register(id, fate.clone()) else {
+            return Err(CallError::NotSent(self.gone()));
+        };
         let outgoing = Outgoing { bytes, fate: fate.clone() };
         match timeout_at(deadline, self.calls.send(outgoing)).await {
             Ok(Ok(())) => {}
@@ -143,11 +145,11 @@ impl Caller {
         }
     }
 
-    fn register(&self, id: u64) -> Option<(Registered<'_>, oneshot::Receiver<Answer>)> {
+    fn register(&self, id: u64, fate: Fate) -> Option<(Registered<'_>, oneshot::Receiver<Answer>)> {
         let (sender, receiver) = oneshot::channel();
         self.waiting(|waiting| {
             waiting.insert(id, sender);
-            Some((Registered { caller: self, id }, receiver))
+            Some((Registered { caller: self, id, fate }, receiver))
         })
     }
 
@@ -164,14 +166,16 @@ impl Caller {
     }
 }
 
-/// Forgets the waiter when its call ends in whatever way, also by being dropped.
+/// Forgets the waiter when its call ends in whatever way. One that is dropped while it still waits in line is not sent.
 struct Registered<'a> {
     caller: &'a Caller,
     id: u64,
+    fate: Fate,
 }
 
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
+        self.fate.withdraw();
         self.caller.waiting(|waiting| waiting.remove(&self.id));
     }
 }

@@ -43,11 +43,11 @@ macro_rules! table {
         $vis struct $row { $( $(#[$field_meta])* $field_vis $field: $type ),* }
 
         const _: () = {
-            use $crate::__private::{Column, ColumnSeed, ColumnSpec, Cow, IgnoredAny, MapAccess};
+            use $crate::__private::{Column, ColumnSeed, ColumnSpec, IgnoredAny, Key, MapAccess};
 
             impl $row {
                 fn columns<'de, A: MapAccess<'de>, const CHANGE: bool>(&mut self, mut columns: A) -> ::core::result::Result<(), A::Error> {
-                    while let Some(column) = columns.next_key::<Cow<'de, str>>()? {
+                    while let Some(Key(column)) = columns.next_key()? {
                         $( if *column == *$crate::table!(@name $field) {
                             columns.next_value_seed(ColumnSeed::<$type, CHANGE>(&mut self.$field))?;
                             continue;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use uuid::Uuid;
 
@@ -42,12 +43,18 @@ pub struct RowId {
 pub struct Touched {
     table: Option<Arc<str>>,
     rows: BTreeSet<RowId>,
+    ignore: bool,
 }
 
 impl Touched {
     /// What follows belongs to this table.
     pub fn enter(&mut self, table: &str) {
-        self.table = Some(Arc::from(table));
+        self.table = (!self.ignore).then(|| Arc::from(table));
+    }
+
+    /// Everything is new; no list is wanted.
+    pub(crate) fn ignore(&mut self) {
+        self.ignore = true;
     }
 
     /// This row of the table may have changed.
@@ -93,7 +100,7 @@ impl<'de, D: Database> Visitor<'de> for Updates<'_, D> {
         f.write_str("updates by table")
     }
     fn visit_map<A: MapAccess<'de>>(self, mut tables: A) -> Result<(), A::Error> {
-        while let Some(table) = tables.next_key::<Cow<'de, str>>()? {
+        while let Some(Key(table)) = tables.next_key()? {
             self.touched.enter(&table);
             self.database.apply(&table, &mut tables, self.touched)?;
         }
@@ -157,7 +164,7 @@ impl<'de, R: Row> Visitor<'de> for RowUpdate<'_, R> {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut what: A) -> Result<(), A::Error> {
         let mut gone = false;
-        while let Some(key) = what.next_key::<Cow<'de, str>>()? {
+        while let Some(Key(key)) = what.next_key()? {
             match key.as_ref() {
                 // `new` is RFC 7047's `update`: always the whole row.
                 "initial" | "insert" | "new" => {
@@ -222,6 +229,33 @@ impl<'de, R: Row> Visitor<'de> for Columns<R> {
             self.row.read(columns)?;
         }
         Ok(self.row)
+    }
+}
+
+/// A name in a message, which stays where it is unless it holds an escape. (`Cow` by itself always copies.)
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Key<'de>(pub Cow<'de, str>);
+
+impl<'de> Deserialize<'de> for Key<'de> {
+    fn deserialize<T: Deserializer<'de>>(deserializer: T) -> Result<Self, T::Error> {
+        struct Text;
+
+        impl<'de> Visitor<'de> for Text {
+            type Value = Key<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name")
+            }
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Key<'de>, E> {
+                Ok(Key(Cow::Borrowed(text)))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Key<'de>, E> {
+                Ok(Key(Cow::Owned(text.to_owned())))
+            }
+        }
+
+        deserializer.deserialize_str(Text)
     }
 }
 

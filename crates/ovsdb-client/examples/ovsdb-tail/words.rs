@@ -43,7 +43,7 @@ fn line(uuid: Uuid, before: &AnyTables, after: &AnyTables) -> Option<String> {
 
 fn difference(old: Option<&Value>, new: Option<&Value>, before: &AnyTables, after: &AnyTables) -> String {
     match (old, new) {
-        (old @ None, Some(Value::Map(new))) | (old @ Some(Value::Map(_)), Some(Value::Map(new))) => {
+        (old @ (None | Some(Value::Map(_))), Some(Value::Map(new))) => {
             let old = if let Some(Value::Map(old)) = old { old.as_slice() } else { &[] };
             let value =
                 |pairs: &[(Atom, Atom)], key: &Atom| pairs.iter().find(|(own, _)| own == key).map(|(_, v)| v.clone());

@@ -24,7 +24,7 @@ pub enum Rows {
 
 /// What happened since the last time the consumer looked.
 pub struct Changed<D> {
-    /// What the consumer saw last: where rows are that are gone now.
+    /// What the consumer saw last, nothing at first: where rows are that are gone now.
     pub before: Snapshot<D>,
     /// What there is now.
     pub after: Snapshot<D>,

@@ -8,12 +8,15 @@ use crate::update::Database;
 
 pub(crate) struct Hub<D> {
     current: RwLock<Snapshot<D>>,
+    /// What a consumer has seen before its first look.
+    blank: Snapshot<D>,
     consumers: Mutex<Vec<Weak<Mailbox<D>>>>,
 }
 
 impl<D: Database> Hub<D> {
     pub(crate) fn new(empty: D) -> Self {
-        Self { current: RwLock::new(Snapshot::new(0, empty)), consumers: Mutex::default() }
+        let blank = Snapshot::new(0, empty);
+        Self { current: RwLock::new(blank.clone()), blank, consumers: Mutex::default() }
     }
 
     pub(super) fn snapshot(&self) -> Snapshot<D> {
@@ -23,10 +26,10 @@ impl<D: Database> Hub<D> {
     pub(super) fn subscribe(&self, replica: Replica<D>) -> Changes<D> {
         let mut consumers = self.consumers.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.snapshot();
-        let first = (now.generation() > 0).then(|| (now.clone(), Rows::Everything));
+        let first = (now.generation() > 0).then_some((now, Rows::Everything));
         let mailbox = Arc::new(Mailbox::new(first));
         consumers.push(Arc::downgrade(&mailbox));
-        Changes::new(mailbox, now, replica)
+        Changes::new(mailbox, self.blank.clone(), replica)
     }
 
     /// Makes a state the current one and tells every consumer. The only writer is the session.

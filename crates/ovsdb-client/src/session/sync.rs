@@ -16,7 +16,7 @@ use crate::message::error_words;
 use crate::replica::{Hub, Rows};
 use crate::schema::{Schema, Wanted};
 use crate::state::{LiveCounters, ResyncReason};
-use crate::update::{Database, Touched, Updates, apply};
+use crate::update::{Database, Key, Touched, Updates, apply};
 
 /// The id of the replica's monitor.
 const MONITOR: &str = "replica";
@@ -105,6 +105,8 @@ impl<D: Database> Follower<D> {
                 let schema: Schema = serde_json::from_str(schema.get()).map_err(protocol)?;
                 let (empty, wanted) = self.prototype.empty(&schema)?;
                 if wanted.is_empty() {
+                    // A monitor of nothing is refused, and complete as it is.
+                    self.hub.publish(empty, &Rows::Everything);
                     self.phase = Phase::Live;
                     return Ok(());
                 }
@@ -278,9 +280,11 @@ impl<'de, D: Database> Visitor<'de> for SinceReply<'_, D> {
         let short = || de::Error::custom("a short reply to monitor_cond_since");
         let found: bool = seq.next_element()?.ok_or_else(short)?;
         let transaction: Uuid = seq.next_element()?.ok_or_else(short)?;
-        let mut database = match self.current.filter(|_| found) {
-            Some(current) => current.clone(),
-            None => self.empty,
+        let mut database = if let Some(current) = self.current.filter(|_| found) {
+            current.clone()
+        } else {
+            self.touched.ignore();
+            self.empty
         };
         seq.next_element_seed(Updates { database: &mut database, touched: self.touched })?.ok_or_else(short)?;
         Ok((found, transaction, database))
@@ -308,8 +312,7 @@ impl<'de, D: Database> Visitor<'de> for &mut Update<D> {
         f.write_str("the parameters of an update")
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<bool, A::Error> {
-        let ours = seq.next_element::<&RawValue>()?.is_some_and(|id| id.get() == concat!('"', "replica", '"'));
-        if !ours {
+        if seq.next_element::<Key<'de>>()?.is_none_or(|id| id.0 != MONITOR) {
             while seq.next_element::<de::IgnoredAny>()?.is_some() {}
             return Ok(false);
         }
