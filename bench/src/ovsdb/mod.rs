@@ -19,8 +19,8 @@ use crate::report::{Report, median, millis, percentile};
 use raw::Raw;
 use rows::{LoadBalancer, Northbound, insert};
 
-/// Medians are of this many; floor and ours take turns.
-const ROUNDS: usize = 7;
+/// Medians are of this many; floor and ours take turns. Fewer do not settle on a machine that has other work.
+const ROUNDS: usize = 11;
 const WAKES: usize = 1_000;
 const SNAPSHOTS: usize = 10_000;
 
