@@ -42,6 +42,14 @@ impl Raw {
         self.read()
     }
 
+    /// Sends a request and reads a reply of known length.
+    pub(crate) fn exchange_of(&mut self, request: &[u8], length: usize) -> Result<Vec<u8>> {
+        self.socket.write_all(request)?;
+        let mut message = vec![0; length];
+        self.socket.read_exact(&mut message)?;
+        Ok(message)
+    }
+
     fn read(&mut self) -> Result<Vec<u8>> {
         let mut message = Vec::new();
         let mut chunk = vec![0; 256 * 1024];
