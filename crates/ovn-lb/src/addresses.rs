@@ -4,8 +4,8 @@
 //! AddressPool, EIp --watch--> book --hold--> promise --store--> EIp --> the Service may publish it
 //! ```
 //!
-//! A promise is made in memory and kept; it is worth publishing once the EIp says so, because the next leader reads the
-//! EIps before it promises anything.
+//! A promise is made in memory and kept; it is worth publishing once the `EIp` says so, because the next leader reads the
+//! `EIp`s before it promises anything.
 
 mod book;
 mod eip;
@@ -69,8 +69,8 @@ impl Addresses {
         Self { client, cluster, network_type, deadline, state: Mutex::new(state), looks }
     }
 
-    /// Reads every EIp anew: the watch of a process that only followed so far may lag behind its predecessor's last
-    /// writes. Then come addresses that are published, whether or not an EIp says so.
+    /// Reads every `EIp` anew: the watch of a process that only followed so far may lag behind its predecessor's last
+    /// writes. Then come addresses that are published, whether or not an `EIp` says so.
     pub(crate) async fn begin(&self, living: &[Living]) -> Result<(), Error> {
         let api: Api<EIp> = Api::all(self.client.clone());
         let mut params = ListParams::default().limit(PAGE);
@@ -142,7 +142,7 @@ impl Addresses {
         owned.map(|(key, owner)| Owned { owner: owner.clone(), what: format!("EIp {key}") }).collect()
     }
 
-    /// Writes until the EIp says what it should.
+    /// Writes until the `EIp` says what it should.
     async fn store(&self, key: &EipKey, term: &Term) -> Result<(), Error> {
         let api: Api<EIp> = Api::namespaced(self.client.clone(), &key.namespace);
         for _ in 0..MOST_WRITES {
@@ -190,20 +190,17 @@ impl Addresses {
         let tried = format!("read EIp {key}");
         let found = tokio::time::timeout(self.deadline, api.get_opt(&key.name)).await;
         let found = found.map_err(|_| unanswered(&tried))?.map_err(|error| kubernetes(&tried, &error))?;
-        match found {
-            Some(eip) => {
-                self.observe(&eip);
-                if eip::read(&eip, &self.cluster).is_none_or(|seen| seen.made_for.is_none()) {
-                    let (namespace, name) = (key.namespace.to_string(), key.name.to_string());
-                    return Err(Error::ForeignEip { namespace, name });
-                }
+        let Some(eip) = found else {
+            let mut state = self.lock();
+            if let Some(uid) = state.book.uid(key) {
+                state.book.vanish(key, uid, Moment::now());
             }
-            None => {
-                let mut state = self.lock();
-                if let Some(uid) = state.book.uid(key) {
-                    state.book.vanish(key, uid, Moment::now());
-                }
-            }
+            return Ok(());
+        };
+        self.observe(&eip);
+        if eip::read(&eip, &self.cluster).is_none_or(|seen| seen.made_for.is_none()) {
+            let (namespace, name) = (key.namespace.to_string(), key.name.to_string());
+            return Err(Error::ForeignEip { namespace, name });
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use crate::desired::Template;
 /// Flags of `groundcrew ovn-lb`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "OVN options")]
+#[group(id = "ovn-lb")]
 pub struct Args {
     /// OVN's northbound database: tcp:HOST:PORT, ssl:HOST:PORT or unix:PATH, comma-separated for a cluster
     #[arg(long, env = "GROUNDCREW_OVN_NB", value_name = "ENDPOINTS", value_delimiter = ',', required = true)]

@@ -1,4 +1,4 @@
-//! Services of type LoadBalancer as OVN load balancers, on external addresses that stay.
+//! Services of type `LoadBalancer` as OVN load balancers, on external addresses that stay.
 //!
 //! ```text
 //!  AddressPool, EIp --watch--> addresses --hold---+
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! [`desired`], [`plan`], [`looks`] and the book of addresses are pure; [`commit`] is the only writer of OVN,
-//! [`addresses`] the only writer of EIps.
+//! [`addresses`] the only writer of `EIp`s.
 
 mod addresses;
 mod args;

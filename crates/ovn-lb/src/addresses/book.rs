@@ -1,6 +1,6 @@
 //! Who has which address. Pure: no client, and the time is an argument.
 //!
-//! The book is what the EIps say, plus what has been promised and not written yet. A promise is kept until it is
+//! The book is what the `EIp`s say, plus what has been promised and not written yet. A promise is kept until it is
 //! released: an interrupted or failed write is tried again for the same address.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ pub(crate) struct Book {
     rest: Duration,
     pools: BTreeMap<Arc<str>, Pool>,
     holdings: BTreeMap<EipKey, Holding>,
-    /// Two EIps may say the same address when others write them, too.
+    /// Two `EIp`s may say the same address when others write them, too.
     by_address: BTreeSet<(IpAddr, EipKey)>,
     by_service: BTreeMap<ServiceKey, BTreeSet<EipKey>>,
     resting: BTreeMap<IpAddr, Moment>,
@@ -34,7 +34,7 @@ pub(crate) struct Book {
     last: BTreeMap<(Arc<str>, Family), IpAddr>,
 }
 
-/// One EIp: what it should say, and what it says.
+/// One `EIp`: what it should say, and what it says.
 #[derive(Debug, Clone)]
 struct Holding {
     should: Says,
@@ -42,7 +42,7 @@ struct Holding {
     stored: Option<Seen>,
 }
 
-/// What must be written so that an EIp says what it should.
+/// What must be written so that an `EIp` says what it should.
 #[derive(Debug)]
 pub(crate) enum Write {
     Create(Box<EIp>),
@@ -66,8 +66,11 @@ impl Book {
 
     /// Whether anything changed. What was given out stays given out, in the pool or not.
     pub(crate) fn put_pool(&mut self, pool: Pool) -> bool {
-        let before = self.pools.insert(pool.name.clone(), pool.clone());
-        before.as_ref() != Some(&pool)
+        if self.pools.get(&pool.name) == Some(&pool) {
+            return false;
+        }
+        self.pools.insert(pool.name.clone(), pool);
+        true
     }
 
     pub(crate) fn remove_pool(&mut self, name: &str) {
@@ -78,7 +81,7 @@ impl Book {
         self.pools.keys().cloned().collect()
     }
 
-    /// Addresses that are published are their Services', whatever became of the EIps. An address that somebody else
+    /// Addresses that are published are their Services', whatever became of the `EIp`s. An address that somebody else
     /// has too is left to him; its Service is told when it asks.
     pub(crate) fn import(&mut self, living: &[Living]) {
         for Living { owner, addresses } in living {
@@ -90,7 +93,7 @@ impl Book {
         }
     }
 
-    /// One EIp for each family that is asked for: the same ones every time.
+    /// One `EIp` for each family that is asked for: the same ones every time.
     pub(crate) fn hold(
         &mut self,
         ask: &AddressAsk,
@@ -178,7 +181,7 @@ impl Book {
         Err(Error::AddressTaken { address, holder })
     }
 
-    /// The EIp that holds this owner's address, its own or one that it shares.
+    /// The `EIp` that holds this owner's address, its own or one that it shares.
     fn held(&self, owner: &Owner, family: Family) -> Option<EipKey> {
         let keys = self.by_service.get(&owner.key)?;
         let key = keys.iter().find(|key| {
@@ -251,7 +254,7 @@ impl Book {
         }
     }
 
-    /// What to write next for this EIp; `None` when it says what it should.
+    /// What to write next for this `EIp`; `None` when it says what it should.
     pub(crate) fn pending(&self, key: &EipKey, now: Timestamp) -> Option<Write> {
         let holding = self.holdings.get(key)?;
         let owner = holding.made_for.as_ref()?;
@@ -264,7 +267,7 @@ impl Book {
         }
     }
 
-    /// The EIp is gone for good, and its address rests.
+    /// The `EIp` is gone for good, and its address rests.
     pub(crate) fn forget(&mut self, key: &EipKey, now: Moment) {
         let Some(holding) = self.holdings.remove(key) else { return };
         for name in &holding.should.services {
@@ -322,7 +325,7 @@ impl Book {
     }
 
     /// The object with this uid is gone; returns the Services that must look again. While somebody uses the address it
-    /// stays his, and the EIp is made anew.
+    /// stays his, and the `EIp` is made anew.
     pub(crate) fn vanish(&mut self, key: &EipKey, uid: uuid::Uuid, now: Moment) -> Vec<ServiceKey> {
         let Some(holding) = self.holdings.get_mut(key) else { return Vec::new() };
         if holding.stored.as_ref().is_none_or(|seen| seen.uid != uid) {
@@ -337,7 +340,7 @@ impl Book {
         names.map(|name| ServiceKey::new(key.namespace.clone(), name.clone())).collect()
     }
 
-    /// The EIps that are in the API server, by uid.
+    /// The `EIp`s that are in the API server, by uid.
     pub(crate) fn stored(&self) -> BTreeMap<EipKey, uuid::Uuid> {
         let stored = self.holdings.iter().filter_map(|(key, h)| Some((key.clone(), h.stored.as_ref()?.uid)));
         stored.collect()
@@ -362,7 +365,7 @@ impl Book {
         each.collect()
     }
 
-    /// Every EIp that this cluster made, with its owner.
+    /// Every `EIp` that this cluster made, with its owner.
     pub(crate) fn owned(&self) -> impl Iterator<Item = (&EipKey, &Owner)> {
         self.holdings.iter().filter_map(|(key, holding)| Some((key, holding.made_for.as_ref()?)))
     }

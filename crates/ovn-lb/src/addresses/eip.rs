@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::pool::Family;
 use crate::marks;
 
-/// Namespace and name of an EIp.
+/// Namespace and name of an `EIp`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EipKey {
     pub(crate) namespace: Arc<str>,
@@ -31,7 +31,7 @@ impl fmt::Display for EipKey {
 }
 
 impl EipKey {
-    /// The EIp that is made for a Service. Always the same one: whoever is interrupted finds what he began.
+    /// The `EIp` that is made for a Service. Always the same one: whoever is interrupted finds what he began.
     pub(crate) fn of(owner: &Owner, family: Family) -> Self {
         let digest = marks::digest(&format!("{}/{}", owner.uid, family.word()));
         let name = format!("{}{}-{}", eip::SERVICE_PREFIX, owner.key.name, &digest[..8]);
@@ -39,7 +39,7 @@ impl EipKey {
     }
 }
 
-/// What an EIp says about its address.
+/// What an `EIp` says about its address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Says {
     pub(crate) address: Option<IpAddr>,
@@ -51,7 +51,7 @@ pub(crate) struct Says {
     pub(crate) others: Vec<EIpOwner>,
 }
 
-/// One EIp as the API server has it.
+/// One `EIp` as the API server has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) key: EipKey,

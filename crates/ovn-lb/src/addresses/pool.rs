@@ -7,7 +7,7 @@ use std::sync::Arc;
 use groundcrew_api::address_pool::{AddressPool, AddressPoolSpec};
 use ipnet::IpNet;
 
-/// IPv4 or IPv6. An EIp has one address, so a Service with both has two of them.
+/// IPv4 or IPv6. An `EIp` has one address, so a Service with both has two of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Family {
     V4,

@@ -11,7 +11,7 @@ use super::pool::Pool;
 use super::*;
 use crate::testing;
 
-const REST: Duration = Duration::from_secs(60);
+const REST: Duration = Duration::from_mins(1);
 
 /// A cluster with a memory: what is written to it is what the next process reads.
 struct World {
@@ -136,7 +136,7 @@ enum Event {
     Edit {
         pools: u8,
     },
-    /// Somebody removes an EIp by hand, finalizer and all.
+    /// Somebody removes an `EIp` by hand, finalizer and all.
     LoseEip {
         service: u8,
     },

@@ -1,4 +1,4 @@
-//! What the watches of pools and EIps put into the book.
+//! What the watches of pools and `EIp`s put into the book.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

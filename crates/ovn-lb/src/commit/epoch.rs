@@ -55,23 +55,19 @@ impl Epoch {
     /// Makes this the epoch, provided that the one before is still what was seen.
     pub(super) fn claim(&self, seen: Option<&str>, cluster: &str) -> Vec<Op> {
         let key = key(cluster);
-        let insert = Op::mutate(TABLE, []);
-        match seen {
-            Some(seen) => {
-                let replace = insert.mutation("external_ids", Mutator::Delete, Value::set([&key])).mutation(
-                    "external_ids",
-                    Mutator::Insert,
-                    Value::map([(&key, &self.text)]),
-                );
-                vec![is(cluster, seen), replace.into()]
-            }
-            // No condition says "has no such key". But an insert leaves a key alone that is there, so that the guard
-            // behind it finds our value only if there was none.
-            None => {
-                let add = insert.mutation("external_ids", Mutator::Insert, Value::map([(&key, &self.text)]));
-                vec![add.into(), is(cluster, &self.text)]
-            }
+        let ours = Value::map([(&key, &self.text)]);
+        if let Some(seen) = seen {
+            let replace = Op::mutate(TABLE, []).mutation("external_ids", Mutator::Delete, Value::set([&key])).mutation(
+                "external_ids",
+                Mutator::Insert,
+                ours,
+            );
+            return vec![is(cluster, seen), replace.into()];
         }
+        // No condition says "has no such key". But an insert leaves a key alone that is there, so that the guard behind
+        // it finds our value only if there was none.
+        let add = Op::mutate(TABLE, []).mutation("external_ids", Mutator::Insert, ours);
+        vec![add.into(), is(cluster, &self.text)]
     }
 }
 

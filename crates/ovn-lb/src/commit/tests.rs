@@ -89,7 +89,10 @@ async fn a_newer_term_fences_the_older_one_out() {
     old.serve(&owner("shop", "before")).await.unwrap();
     eventually("the other process sees the epoch", SOON, async || match new.committer.begin(&new.term).await {
         Err(Error::Lost) => Err("epoch not seen yet"),
-        done => Ok(done.unwrap()),
+        done => {
+            done.unwrap();
+            Ok(())
+        }
     })
     .await
     .unwrap();

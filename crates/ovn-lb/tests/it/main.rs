@@ -1,0 +1,8 @@
+//! The whole controller on a real kube-apiserver and a real OVN.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test's helpers are tests too")]
+
+mod data_path;
+mod harness;
+mod repair;
+mod serving;
+mod trouble;

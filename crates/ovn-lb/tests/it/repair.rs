@@ -1,0 +1,124 @@
+//! What others do to our rows is undone, and what is theirs stays.
+
+use groundcrew_testkit::Scratch;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::json;
+
+use crate::harness::{Project, rows};
+
+#[tokio::test]
+async fn a_row_deleted_by_somebody_else_is_back() {
+    let project = Project::new("deleted").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    project.served("web").await;
+    let before = rows(&northbound).await;
+    // As kube-ovn's start-up collection does it: all of them in one transaction.
+    northbound.nbctl(["lb-del", &name_of(&before)]).await.unwrap();
+    project
+        .until_nbctl(&northbound, &["lr-lb-list", &project.namespace], "the row is back", |said| !said.is_empty())
+        .await;
+    assert_eq!(rows(&northbound).await, before);
+}
+
+#[tokio::test]
+async fn a_row_changed_behind_our_back_is_repaired_whatever_was_changed() {
+    let project = Project::new("changed").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    let vip = format!("{}:80", project.served("web").await);
+    let before = rows(&northbound).await;
+    let name = name_of(&before);
+    let list = ["--columns=_uuid,name,protocol,vips,options,external_ids", "list", "Load_Balancer"];
+    for spoil in [
+        ["set", "load_balancer", &name, &format!("vips:\"{vip}\"=\"10.9.9.9:1\"")],
+        ["clear", "load_balancer", &name, "options"],
+        ["set", "load_balancer", &name, "protocol=udp"],
+        ["clear", "load_balancer", &name, "external_ids"],
+        ["set", "load_balancer", &name, "name=other"],
+        ["lr-lb-del", &project.namespace, &name, ""],
+    ] {
+        northbound.nbctl(spoil.iter().filter(|arg| !arg.is_empty())).await.unwrap();
+        project.until_nbctl(&northbound, &list, &format!("{spoil:?} is undone"), |said| said == before).await;
+        let (router, attached) = (["lr-lb-list", project.namespace.as_str()], "the row is on its router");
+        project.until_nbctl(&northbound, &router, attached, |said| said.contains(&vip)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_router_made_anew_under_its_old_name_is_attached_again() {
+    let project = Project::new("router").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    let address = project.served("web").await;
+    let router = project.namespace.as_str();
+    northbound.nbctl(["lr-del", router]).await.unwrap();
+    let message = project.until_reason("web", "RouterMissing").await;
+    assert!(message.contains(router), "{message}");
+    northbound.nbctl(["lr-add", router]).await.unwrap();
+    let attached = ["lr-lb-list", router];
+    project.until_nbctl(&northbound, &attached, "the new router has it", |said| said.contains(&address)).await;
+    project.until_reason("web", "Served").await;
+}
+
+#[tokio::test]
+async fn a_restored_database_is_brought_up_to_date_and_written_by_its_leader() {
+    let project = Project::new("restored").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    let old = project.served("old").await;
+    let scratch = Scratch::new("backup").unwrap();
+    northbound.backup(&scratch.join("nb")).await.unwrap();
+    let new = project.served("new").await;
+    northbound.restore(&scratch.join("nb")).await.unwrap();
+    let has_both = |said: &str| said.contains(&old) && said.contains(&new);
+    let attached = ["lr-lb-list", project.namespace.as_str()];
+    project.until_nbctl(&northbound, &attached, "both are on the router", has_both).await;
+    let list = northbound.nbctl(["--bare", "--columns=name", "list", "Load_Balancer"]).await.unwrap();
+    assert_eq!(list.split_whitespace().count(), 2, "{list}");
+}
+
+#[tokio::test]
+async fn an_emptied_database_is_filled_again() {
+    let project = Project::new("emptied").await;
+    let mut northbound = project.northbound().await;
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    let address = project.served("web").await;
+    northbound.rebuild_empty().await.unwrap();
+    project.connect(&northbound).await;
+    let attached = ["lr-lb-list", project.namespace.as_str()];
+    project.until_nbctl(&northbound, &attached, "the row is back", |said| said.contains(&address)).await;
+}
+
+#[tokio::test]
+async fn an_eip_removed_by_hand_comes_back_with_its_address() {
+    let project = Project::new("eip").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    let address = project.served("web").await;
+    let eip = project.eip_list().await.remove(0);
+    let (name, uid) = (eip.metadata.name.unwrap(), eip.metadata.uid);
+    project.eips().delete(&name, &DeleteParams::default()).await.unwrap();
+    let no_finalizer = json!({ "metadata": { "finalizers": null } });
+    project.eips().patch(&name, &PatchParams::default(), &Patch::Merge(no_finalizer)).await.unwrap();
+    groundcrew_testkit::eventually("another EIp has the address", crate::harness::SOON, async || {
+        let eip = project.eips().get(&name).await?;
+        anyhow::ensure!(eip.metadata.uid != uid, "still the old one");
+        anyhow::ensure!(eip.status.and_then(|s| s.ip_address).as_ref() == Some(&address), "no address yet");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    assert_eq!(project.until_served("web").await, address);
+}
+
+fn name_of(rows: &str) -> String {
+    let line = rows.lines().find(|line| line.starts_with("name ")).unwrap();
+    line.split(['"', ' ']).rfind(|part| !part.is_empty()).unwrap().to_owned()
+}

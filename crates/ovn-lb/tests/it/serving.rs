@@ -1,0 +1,169 @@
+//! What a Service gets, and how it gives it back.
+
+use std::collections::BTreeMap;
+
+use groundcrew_api::eip::{EIpOwner, OwnershipType};
+use groundcrew_testkit::eventually;
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use crate::harness::{Project, SOON, addresses, rows};
+
+#[tokio::test]
+async fn a_service_gets_an_address_and_a_row_on_router_and_switch() {
+    let project = Project::new("served").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    project.endpoints("web", 8080, &["10.1.0.41", "10.1.0.42"]).await;
+    project.create("web", json!({})).await;
+    let address = project.until_served("web").await;
+    assert_eq!(address, project.address(1));
+
+    // The commands that operators of such clouds know by heart.
+    let namespace = &project.namespace;
+    let list = northbound.nbctl(["lb-list"]).await.unwrap();
+    let row: Vec<_> = list.lines().find(|line| line.contains(&address)).unwrap().split_whitespace().collect();
+    // `ovn-nbctl` shows the first sixteen characters of a name.
+    assert!(format!("{namespace}-web-tcp-").starts_with(row[1]), "{list}");
+    assert_eq!(row[2..], ["tcp", &format!("{address}:80"), "10.1.0.41:8080,10.1.0.42:8080"]);
+    for place in [["lr-lb-list", namespace], ["ls-lb-list", &format!("{namespace}-default")]] {
+        let attached = northbound.nbctl(place).await.unwrap();
+        assert!(attached.contains(row[0]), "{place:?}: {attached}");
+    }
+    let full = rows(&northbound).await;
+    assert!(full.contains("reject=\"true\"") || full.contains("reject=true"), "{full}");
+    assert!(!full.contains("vendor"), "kube-ovn collects what it takes for its own: {full}");
+
+    let eips = project.eip_list().await;
+    assert_eq!(eips.len(), 1);
+    assert!(eips[0].name_any().starts_with("slb-web-"));
+    let status = eips[0].status.clone().unwrap();
+    assert_eq!(status.ip_address.as_deref(), Some(&*address));
+    assert_eq!((status.ovn_eip_ref.as_str(), status.ready), (namespace.as_str(), true));
+    assert_eq!((status.ownership_type, status.delete_released), (OwnershipType::Shared, Some(true)));
+    assert_eq!(status.owners, [EIpOwner { kind: "ServiceLb".into(), owner_ref: "web".into() }]);
+
+    let service = project.services().get("web").await.unwrap();
+    let ingress = service.status.unwrap().load_balancer.unwrap().ingress.unwrap();
+    assert_eq!(ingress[0].ip_mode.as_deref(), Some("Proxy"));
+}
+
+#[tokio::test]
+async fn every_protocol_has_its_row() {
+    let project = Project::new("protocols").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    let ports = json!([
+        { "name": "http", "port": 80, "protocol": "TCP" },
+        { "name": "dns", "port": 53, "protocol": "UDP" },
+        { "name": "sig", "port": 36412, "protocol": "SCTP" },
+    ]);
+    project.endpoints("web", 8080, &["10.1.0.41"]).await;
+    project.create("web", json!({ "ports": ports, "sessionAffinity": "ClientIP"})).await;
+    project.until_served("web").await;
+    let list = northbound.nbctl(["lb-list"]).await.unwrap();
+    let protocols: Vec<_> = list.lines().skip(1).filter_map(|line| line.split_whitespace().nth(2)).collect();
+    assert_eq!(protocols.len(), 3, "{list}");
+    for protocol in ["tcp", "udp", "sctp"] {
+        assert!(protocols.contains(&protocol), "{list}");
+    }
+    assert!(rows(&northbound).await.contains("affinity_timeout=\"10800\""));
+}
+
+#[tokio::test]
+async fn rows_follow_endpoints_and_ports() {
+    let project = Project::new("follow").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    let address = project.served("web").await;
+    let list = ["lb-list"];
+
+    project.endpoints("web", 9090, &["10.1.0.51", "10.1.0.52"]).await;
+    let moved = "10.1.0.51:9090,10.1.0.52:9090";
+    project.until_nbctl(&northbound, &list, "the row has the new endpoints", |said| said.contains(moved)).await;
+
+    project.endpoints("web", 9090, &[]).await;
+    project.until_nbctl(&northbound, &list, "the row has no endpoint", |said| !said.contains("10.1.0.5")).await;
+    let message = project.until_reason("web", "NoEndpoints").await;
+    assert!(message.contains("refused"), "{message}");
+
+    let ports = json!({ "spec": { "ports": [{ "name": "http", "port": 8443, "targetPort": "web" }] } });
+    project.services().patch("web", &PatchParams::default(), &Patch::Merge(ports)).await.unwrap();
+    let vip = format!("{address}:8443");
+    project.until_nbctl(&northbound, &list, "the row has the new port", |said| said.contains(&vip)).await;
+}
+
+#[tokio::test]
+async fn delete_leaves_nothing() {
+    let project = Project::new("delete").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    project.served("web").await;
+    project.delete("web").await;
+    assert_eq!(northbound.nbctl(["lb-list"]).await.unwrap(), "");
+    assert_eq!(northbound.nbctl(["lr-lb-list", &project.namespace]).await.unwrap(), "");
+    assert_eq!(project.eip_list().await, []);
+}
+
+#[tokio::test]
+async fn a_service_of_another_type_gives_everything_back() {
+    let project = Project::new("retype").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    project.served("web").await;
+    let patch =
+        json!({ "spec": { "type": "ClusterIP", "loadBalancerClass": null, "allocateLoadBalancerNodePorts": null } });
+    project.services().patch("web", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    project.until("web", "the address is withdrawn", |service| addresses(service).is_empty().then_some(())).await;
+    eventually("the finalizer is gone", SOON, async || {
+        let service = project.services().get("web").await?;
+        anyhow::ensure!(service.finalizers().is_empty(), "{:?}", service.finalizers());
+        Ok(())
+    })
+    .await
+    .unwrap();
+    assert_eq!(northbound.nbctl(["lb-list"]).await.unwrap(), "");
+    assert_eq!(project.eip_list().await, []);
+}
+
+#[tokio::test]
+async fn a_restart_writes_nothing() {
+    let project = Project::new("restart").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let controller = project.controller(&northbound).await;
+    for n in 0..5 {
+        project.served(&format!("web{n}")).await;
+    }
+    controller.stop().await;
+
+    let versions = async || {
+        let mut versions = BTreeMap::new();
+        for n in 0..5 {
+            let service = project.services().get(&format!("web{n}")).await.unwrap();
+            versions.insert(service.name_any(), service.resource_version());
+        }
+        for eip in project.eip_list().await {
+            versions.insert(eip.name_any(), eip.resource_version());
+        }
+        versions
+    };
+    let (before, rows_before) = (versions().await, rows(&northbound).await);
+    let controller = project.controller(&northbound).await;
+    eventually("everything was looked at", SOON, async || {
+        let looks = controller.metric("groundcrew_service_reconciles_total{outcome=\"ok\"}").await;
+        if looks >= 5.0 { Ok(()) } else { Err(format!("{looks} looks")) }
+    })
+    .await
+    .unwrap();
+    assert_eq!(versions().await, before);
+    assert_eq!(rows(&northbound).await, rows_before);
+    assert!(controller.metric("groundcrew_ovn_commits_total{outcome=\"ok\"}").await < 0.5, "no row was written");
+    assert!(controller.metric("groundcrew_ovn_connected_bool").await > 0.5);
+}

@@ -1,0 +1,111 @@
+//! What stands in the way is told, nothing of anybody else's is changed, and it is over when the cause is gone.
+
+use groundcrew_testkit::ovn::Northbound;
+use groundcrew_testkit::{Signal, eventually};
+use serde_json::json;
+
+use crate::harness::{Project, SOON, get, rows};
+
+#[tokio::test]
+async fn while_ovn_is_away_at_the_start_readiness_says_so() {
+    let project = Project::new("away").await;
+    let mut northbound = project.northbound().await;
+    project.pool(8).await;
+    project.endpoints("web", 8080, &["10.1.0.41"]).await;
+    project.create("web", json!({})).await;
+    northbound.stop(0, Signal::SIGKILL).await.unwrap();
+    let controller = project.start(&northbound.remotes(), &[]).await;
+    let said = eventually("readiness names OVN and the cause", SOON, async || {
+        match get(controller.admin, "/readyz").await? {
+            (503, why) if why.contains("northbound database") && why.contains("refused") => Ok(why),
+            (status, why) => Err(anyhow::anyhow!("{status} {why}")),
+        }
+    })
+    .await
+    .unwrap();
+    assert!(said.contains(&northbound.tcp(0)), "{said}");
+    northbound.restart(0).await.unwrap();
+    controller.until_ready().await;
+    project.until_served("web").await;
+}
+
+#[tokio::test]
+async fn a_foreign_row_under_our_name_is_left_alone_and_told() {
+    let project = Project::new("foreign").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let controller = project.controller(&northbound).await;
+    project.served("web").await;
+    let ours = northbound.nbctl(["--bare", "--columns=name", "list", "Load_Balancer"]).await.unwrap();
+    let name = ours.trim().to_owned();
+    controller.stop().await;
+    northbound.nbctl(["lb-del", &name, "--", "lb-add", &name, "203.0.113.9:80", "10.9.9.9:80"]).await.unwrap();
+    let foreign = rows(&northbound).await;
+
+    let _controller = project.controller(&northbound).await;
+    let message = project.until_reason("web", "NameTaken").await;
+    assert!(message.contains(&name), "{message}");
+    assert_eq!(rows(&northbound).await, foreign);
+    northbound.nbctl(["lb-del", &name]).await.unwrap();
+    project.until_nbctl(&northbound, &["lb-list"], "ours is there", |said| said.contains("10.1.0.41:8080")).await;
+    project.until_reason("web", "Served").await;
+}
+
+#[tokio::test]
+async fn a_project_without_router_waits_for_it() {
+    let project = Project::new("bare").await;
+    let northbound = Northbound::standalone().await.unwrap();
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    project.endpoints("web", 8080, &["10.1.0.41"]).await;
+    project.create("web", json!({})).await;
+    project.until_reason("web", "RouterMissing").await;
+    assert_eq!(northbound.nbctl(["lb-list"]).await.unwrap(), "", "no row that nobody can reach");
+    northbound.nbctl(["lr-add", &project.namespace]).await.unwrap();
+    project.until_reason("web", "SwitchMissing").await;
+    northbound.nbctl(["ls-add", &format!("{}-default", project.namespace)]).await.unwrap();
+    project.until_served("web").await;
+    project.until_reason("web", "Served").await;
+}
+
+#[tokio::test]
+async fn an_empty_pool_is_told_and_a_freed_or_added_address_is_given() {
+    let project = Project::new("empty").await;
+    let northbound = project.northbound().await;
+    project.pool(1).await;
+    let controller = project.start(&northbound.remotes(), &["--address-rest", "1s"]).await;
+    controller.until_ready().await;
+    project.served("first").await;
+    project.create("second", json!({})).await;
+    let message = project.until_reason("second", "PoolEmpty").await;
+    assert!(message.contains("no IPv4 address is left"), "{message}");
+    project.pool(2).await;
+    assert_eq!(project.until_served("second").await, project.address(2));
+}
+
+#[tokio::test]
+async fn an_address_of_somebody_else_or_of_no_pool_is_refused() {
+    let project = Project::new("taken").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    project.create("first", json!({ "loadBalancerIP": project.address(5) })).await;
+    assert_eq!(project.until_served("first").await, project.address(5));
+    project.create("second", json!({ "loadBalancerIP": project.address(5) })).await;
+    let message = project.until_reason("second", "AddressTaken").await;
+    assert!(message.contains(&format!("{} is held by EIp slb-first-", project.address(5))), "{message}");
+    project.create("third", json!({ "loadBalancerIP": "203.0.113.5" })).await;
+    project.until_reason("third", "AddressOutsidePools").await;
+    project.delete("first").await;
+}
+
+#[tokio::test]
+async fn source_ranges_are_refused_not_ignored() {
+    let project = Project::new("ranges").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    project.create("web", json!({ "loadBalancerSourceRanges": ["203.0.113.0/24"] })).await;
+    project.until_reason("web", "SourceRangesUnsupported").await;
+    assert_eq!(northbound.nbctl(["lb-list"]).await.unwrap(), "", "it is not open to everybody");
+}
