@@ -48,7 +48,12 @@ impl Report {
 
     /// A figure that must be below `bar` whatever the machine does.
     pub(crate) fn below(&mut self, metric: &str, n: usize, unit: &'static str, value: f64, bar: f64) {
-        self.add(metric, n, unit, value, None, None, bar, value < bar);
+        self.add(metric, n, unit, value, None, None, Some(bar), value < bar);
+    }
+
+    /// A figure without a bar.
+    pub(crate) fn told(&mut self, metric: &str, n: usize, unit: &'static str, value: f64) {
+        self.add(metric, n, unit, value, None, None, None, true);
     }
 
     #[allow(clippy::too_many_arguments, reason = "the keys of one JSON line")]

@@ -34,7 +34,7 @@ enum Command {
     ///
     /// A Service of the class groundcrew.dev/ovn gets an address from an AddressPool, and a load balancer on it on the
     /// router and on the switch of its namespace. What somebody else changes there is put right at once.
-    OvnLb(OvnLb),
+    OvnLb(Box<OvnLb>),
     /// Print the custom resource definitions as YAML
     Crds,
     /// Print the version
@@ -56,7 +56,8 @@ async fn main() -> ExitCode {
         Err(code) => return code,
     };
     match line.command {
-        Command::OvnLb(OvnLb { ovn, runtime }) => {
+        Command::OvnLb(line) => {
+            let OvnLb { ovn, runtime } = *line;
             runtime::run("ovn-lb", runtime, async move |runtime| groundcrew_ovn_lb::start(&runtime, ovn).await).await
         }
         Command::Crds => print(crds::yaml()),
