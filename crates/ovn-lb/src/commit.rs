@@ -6,14 +6,18 @@
 //!
 //! Every transaction begins with a guard on the leader's [`epoch`], and every step brings guards of its own. When one
 //! of those fails, whoever brought it has lost and plans again; the others are sent again without it, which is safe
-//! because a rejected transaction changed nothing. After an unknown outcome nobody sends anything again: each
-//! reconcile looks at the replica first.
+//! because a rejected transaction changed nothing.
+//!
+//! After an unknown outcome nothing is sent again blindly. The epoch is moved on before anything else is written: when
+//! that is acknowledged, the silent transaction has either been carried out, and the replica shows it, or its guard
+//! fails for ever. Otherwise a Service could be released while the row that was made for it is still on its way.
 
 mod batch;
 mod epoch;
 #[cfg(test)]
 mod tests;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,7 +25,7 @@ use groundcrew_core::leader::{Term, WriteError};
 use ovsdb_client::{Op, TransactError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use crate::error::Error;
 use crate::metrics::Metrics;
@@ -58,6 +62,8 @@ struct Writer {
     metrics: Metrics,
     /// The epoch under which we write, once a term has begun.
     epoch: Mutex<Option<Epoch>>,
+    /// Whether a transaction may still be on its way that nobody waits for.
+    unsettled: AtomicBool,
 }
 
 /// How a transaction ended, if not well.
@@ -79,7 +85,14 @@ impl Committer {
         metrics: Metrics,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (queue, waiting) = mpsc::unbounded_channel();
-        let writer = Arc::new(Writer { view, cluster, deadline, metrics, epoch: Mutex::default() });
+        let writer = Arc::new(Writer {
+            view,
+            cluster,
+            deadline,
+            metrics,
+            epoch: Mutex::default(),
+            unsettled: AtomicBool::new(false),
+        });
         (Self { queue, writer: writer.clone() }, run(writer, waiting))
     }
 
@@ -90,7 +103,8 @@ impl Committer {
         Ok(())
     }
 
-    /// Carries the steps out, all or none. When this returns `Ok`, the replica shows them.
+    /// Carries the steps out, all or none. When this returns `Ok`, the replica shows them, and everything else that was
+    /// sent before; so it is worth a call without steps, too.
     pub(crate) async fn commit(&self, steps: Vec<Step>, term: &Term) -> Result<(), Error> {
         let (done, outcome) = oneshot::channel();
         let gone = || Error::NotSent { reason: "the process is ending".into() };
@@ -132,25 +146,38 @@ impl Writer {
         let mut parts = vec![gathered];
         let mut reclaimed = false;
         while let Some(mut part) = parts.pop() {
+            // Whoever has given up may have been asked for the contrary meanwhile.
+            part.retain(|waiting| !waiting.done.is_closed());
             for late in part.extract_if(.., |waiting| !waiting.term.allows(self.deadline)) {
                 late.tell(Err(Error::NotLeader));
             }
             let Some(term) = part.first().map(|waiting| waiting.term.clone()) else { continue };
             let Some(epoch) = self.epoch() else {
-                tell_all(part, &Error::NoTerm);
+                tell_all(part, &Err(Error::NoTerm));
                 continue;
             };
+            if self.unsettled.load(Ordering::Relaxed) {
+                match self.move_on(&term, &epoch).await {
+                    Ok(()) => parts.push(part),
+                    Err(error) => tell_all(part, &Err(error)),
+                }
+                continue;
+            }
+            if part.iter().all(|waiting| waiting.steps.is_empty()) {
+                tell_all(part, &Ok(()));
+                continue;
+            }
             let batch = Batch::new(epoch.guard(&self.cluster), part.iter().map(|w| &w.steps[..]), &self.cluster);
             let outcome = self.transact(batch.operations(), &term).await;
             self.metrics.committed(part.len(), &outcome);
             match outcome {
-                Ok(()) => part.into_iter().for_each(|waiting| waiting.tell(Ok(()))),
-                Err(Refusal::Whole(error)) => tell_all(part, &error),
+                Ok(()) => tell_all(part, &Ok(())),
+                Err(Refusal::Whole(error)) => tell_all(part, &Err(error)),
                 Err(Refusal::Operation { index: 0, .. }) if !reclaimed => {
                     reclaimed = true;
-                    match self.reclaim(&term, &epoch).await {
+                    match self.move_on(&term, &epoch).await {
                         Ok(()) => parts.push(part),
-                        Err(error) => tell_all(part, &error),
+                        Err(error) => tell_all(part, &Err(error)),
                     }
                 }
                 Err(Refusal::Operation { index, lost, reason }) => {
@@ -166,7 +193,7 @@ impl Writer {
                     }
                     parts.push(rest);
                 }
-                Err(Refusal::Commit(reason)) if part.len() == 1 => tell_all(part, &Error::Rejected { reason }),
+                Err(Refusal::Commit(reason)) if part.len() == 1 => tell_all(part, &Err(Error::Rejected { reason })),
                 Err(Refusal::Commit(reason)) => {
                     debug!(changes = part.len(), reason, "refused as a whole; sending the halves");
                     let second = part.split_off(part.len() / 2);
@@ -176,17 +203,17 @@ impl Writer {
         }
     }
 
-    /// The epoch is not ours. If it is older, or there is none, the database was restored or rebuilt and we still lead:
-    /// it is moved on again. If it is newer, we were led away.
-    async fn reclaim(&self, term: &Term, ours: &Epoch) -> Result<(), Error> {
+    /// Moves the epoch on within the term: after an unknown outcome, or because it is older than ours or not there,
+    /// as in a database that was restored or rebuilt. If another leader moved it, we were led away.
+    async fn move_on(&self, term: &Term, ours: &Epoch) -> Result<(), Error> {
         let snapshot = self.view.now()?;
         if let Some(seen) = epoch::seen(&snapshot, &self.cluster)?
-            && Epoch::number_of(seen) > ours.number()
+            && ours.is_superseded_by(seen)
         {
             return Err(Error::Fenced { epoch: seen.to_owned() });
         }
         let epoch = self.claim(term, ours.number()).await?;
-        warn!(epoch = epoch.text(), "OVN was restored or rebuilt: the term begins again in it");
+        info!(from = ours.text(), to = epoch.text(), "moved the epoch on in OVN");
         Ok(())
     }
 
@@ -198,6 +225,7 @@ impl Writer {
         match self.transact(&next.claim(seen, &self.cluster), term).await {
             Ok(()) => {
                 *self.epoch.lock().unwrap_or_else(PoisonError::into_inner) = Some(next.clone());
+                self.unsettled.store(false, Ordering::Relaxed);
                 Ok(next)
             }
             Err(Refusal::Operation { lost: true, .. }) => Err(Error::Lost),
@@ -220,17 +248,14 @@ impl Writer {
             Ok(_) => return Ok(()),
             Err(WriteError::NotLeader) => return Err(Refusal::Whole(Error::NotLeader)),
             Err(WriteError::Unknown(after)) => {
-                let reason = format!("nothing within {} ms", after.as_millis());
-                return Err(Refusal::Whole(Error::Unknown { reason }));
+                return Err(self.unknown(format!("nothing within {} ms", after.as_millis())));
             }
             Err(WriteError::Failed(error)) => error,
         };
         let lost = error.is_guard() || is_duplicate(&error);
         Err(match error {
             TransactError::NotSent { reason } => Refusal::Whole(Error::NotSent { reason }),
-            TransactError::Unknown { endpoint, reason } => {
-                Refusal::Whole(Error::Unknown { reason: format!("{endpoint}: {reason}") })
-            }
+            TransactError::Unknown { endpoint, reason } => self.unknown(format!("{endpoint}: {reason}")),
             // A read-only server, or one without rights for us: no part of it is better than another.
             TransactError::Rejected { error, details, .. } if matches!(&*error, "not allowed" | "permission error") => {
                 Refusal::Whole(Error::Rejected { reason: words(&error, &details) })
@@ -243,6 +268,13 @@ impl Writer {
     }
 }
 
+impl Writer {
+    fn unknown(&self, reason: String) -> Refusal {
+        self.unsettled.store(true, Ordering::Relaxed);
+        Refusal::Whole(Error::Unknown { reason })
+    }
+}
+
 /// The row was made meanwhile, by a write of ours whose answer never came.
 fn is_duplicate(error: &TransactError) -> bool {
     matches!(error, TransactError::Rejected { error, .. } if error == "duplicate uuid")
@@ -252,8 +284,8 @@ fn words(error: &str, details: &str) -> String {
     if details.is_empty() { error.to_owned() } else { format!("{error} ({details})") }
 }
 
-fn tell_all(part: Vec<Waiting>, error: &Error) {
+fn tell_all(part: Vec<Waiting>, outcome: &Result<(), Error>) {
     for waiting in part {
-        waiting.tell(Err(error.clone()));
+        waiting.tell(outcome.clone());
     }
 }

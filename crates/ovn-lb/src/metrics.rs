@@ -8,7 +8,7 @@ use crate::commit::Refusal;
 #[derive(Clone)]
 pub(crate) struct Metrics {
     pub(crate) connected: IntGauge,
-    commits: IntCounterVec,
+    pub(crate) commits: IntCounterVec,
     changes: Histogram,
     pub(crate) transact: Histogram,
 }

@@ -45,7 +45,12 @@ impl Ovn {
     /// Brings the rows to what they should be. What is in the way of some of them is told after the rest is done.
     async fn settle(&self, desired: &Desired, term: &Term) -> Result<(), Error> {
         for _ in 0..ATTEMPTS {
-            let found = plan(desired, &self.site, &*self.view.now()?);
+            let mut found = plan(desired, &self.site, &*self.view.now()?);
+            if found.steps.is_empty() && desired.rows.is_empty() {
+                // Nothing to take away, but an earlier write may still be on its way.
+                self.committer.commit(Vec::new(), term).await?;
+                found = plan(desired, &self.site, &*self.view.now()?);
+            }
             if !found.steps.is_empty() {
                 debug!(service = %desired.owner, steps = found.steps.len(), "writing to OVN: {}", found.show());
                 match self.committer.commit(found.steps, term).await {

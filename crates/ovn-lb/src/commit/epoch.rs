@@ -35,8 +35,14 @@ impl Epoch {
     }
 
     /// Its number; what cannot be read is older than everything.
-    pub(super) fn number_of(text: &str) -> u64 {
+    fn number_of(text: &str) -> u64 {
         text.split_once('/').and_then(|(number, _)| number.parse().ok()).unwrap_or(0)
+    }
+
+    /// Whether this is a later epoch of somebody else. One of our own is a claim of ours whose answer never came.
+    pub(super) fn is_superseded_by(&self, seen: &str) -> bool {
+        let identity = |text: &str| text.split_once('/').map(|(_, identity)| identity.to_owned());
+        Self::number_of(seen) > self.number && identity(seen) != identity(&self.text)
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -86,5 +92,13 @@ mod tests {
         assert_eq!(Epoch::after(Some("7/b"), 0, "a").text(), "8/a");
         assert_eq!(Epoch::after(Some("7/b"), 20, "a").text(), "21/a", "a restored database is behind us");
         assert_eq!(Epoch::after(Some("nonsense"), 0, "a").text(), "1/a");
+    }
+
+    #[test]
+    fn a_later_epoch_of_our_own_is_not_another_leader() {
+        let ours = Epoch::after(Some("3/b"), 0, "a");
+        assert!(ours.is_superseded_by("5/b"));
+        assert!(!ours.is_superseded_by("5/a"), "an unanswered claim of ours");
+        assert!(!ours.is_superseded_by("3/b") && !ours.is_superseded_by("nonsense"));
     }
 }
