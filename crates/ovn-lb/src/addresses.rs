@@ -127,7 +127,7 @@ impl Addresses {
         let keys = {
             let mut state = self.lock();
             state.waiting.remove(&owner.key);
-            state.book.leave(owner)
+            state.book.leave(owner, Moment::now())
         };
         for key in &keys {
             self.store(key, term).await?;

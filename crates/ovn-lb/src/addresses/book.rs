@@ -11,7 +11,7 @@ use std::time::Duration;
 use groundcrew_api::eip::{EIp, EIpOwner};
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::leader::Moment;
-use groundcrew_core::provider::{AddressAsk, Families, Living, Owner};
+use groundcrew_core::provider::{AddressAsk, Living, Owner};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -87,7 +87,8 @@ impl Book {
         for Living { owner, addresses } in living {
             for address in addresses {
                 if self.held(owner, Family::of(*address)).is_none() && self.holders(*address).next().is_none() {
-                    self.reserve(owner, *address, self.pool_of(*address));
+                    // Refused only if the name of its EIp is somebody else's, which the Service is told when it asks.
+                    let _ = self.reserve(owner, *address, self.pool_of(*address));
                 }
             }
         }
@@ -100,7 +101,7 @@ impl Book {
         network_type: Option<&str>,
         now: Moment,
     ) -> Result<Vec<EipKey>, Error> {
-        families(ask.families).iter().map(|family| self.hold_one(ask, *family, network_type, now)).collect()
+        Family::in_order(ask.families).iter().map(|family| self.hold_one(ask, *family, network_type, now)).collect()
     }
 
     fn hold_one(
@@ -113,6 +114,12 @@ impl Book {
         if let Some(key) = self.held(&ask.owner, family) {
             return Ok(key);
         }
+        let own = EipKey::of(&ask.owner, family);
+        if self.holdings.get(&own).is_some_and(|h| h.should.address.is_some() && h.is_for(&ask.owner)) {
+            // It was released and is not gone yet: an EIp never changes its address.
+            self.join(&own, &ask.owner);
+            return Ok(own);
+        }
         let shared = ask.share_with.as_ref().map(|other| (other, self.held(other, family)));
         let current = ask.current.iter().copied().find(|address| Family::of(*address) == family);
         match (current, shared) {
@@ -122,7 +129,7 @@ impl Book {
             }
             (Some(address), _) => {
                 self.check_free(address, &ask.owner)?;
-                Ok(self.reserve(&ask.owner, address, self.pool_of(address)))
+                self.reserve(&ask.owner, address, self.pool_of(address))
             }
             (None, Some((_, Some(key)))) => {
                 self.join(&key, &ask.owner);
@@ -131,7 +138,7 @@ impl Book {
             (None, Some((other, None))) => Err(Error::NothingToShare { holder: other.key.clone() }),
             (None, None) => {
                 let (pool, address) = self.choose(ask, family, network_type, now)?;
-                Ok(self.reserve(&ask.owner, address, pool))
+                self.reserve(&ask.owner, address, pool)
             }
         }
     }
@@ -207,18 +214,21 @@ impl Book {
         self.pools.values().find(|pool| pool.contains(address)).map(|pool| pool.name.clone()).unwrap_or_default()
     }
 
-    fn reserve(&mut self, owner: &Owner, address: IpAddr, pool: Arc<str>) -> EipKey {
+    fn reserve(&mut self, owner: &Owner, address: IpAddr, pool: Arc<str>) -> Result<EipKey, Error> {
         let key = EipKey::of(owner, Family::of(address));
         let holding = self.holdings.entry(key.clone()).or_insert_with(|| Holding {
             should: Says::default(),
             made_for: Some(owner.clone()),
             stored: None,
         });
+        if holding.made_for.as_ref() != Some(owner) {
+            return Err(Error::ForeignEip { namespace: key.namespace.to_string(), name: key.name.to_string() });
+        }
         holding.should.address = Some(address);
         holding.should.pool = pool;
         self.by_address.insert((address, key.clone()));
         self.join(&key, owner);
-        key
+        Ok(key)
     }
 
     fn join(&mut self, key: &EipKey, owner: &Owner) {
@@ -229,7 +239,7 @@ impl Book {
     }
 
     /// This owner uses nothing any more. What is left to write is told by [`Book::pending`] for each of these.
-    pub(crate) fn leave(&mut self, owner: &Owner) -> Vec<EipKey> {
+    pub(crate) fn leave(&mut self, owner: &Owner, now: Moment) -> Vec<EipKey> {
         let used = self.by_service.get(&owner.key).cloned().unwrap_or_default();
         let own = [Family::V4, Family::V6].map(|family| EipKey::of(owner, family));
         let mut left = Vec::new();
@@ -239,8 +249,13 @@ impl Book {
                 continue;
             }
             holding.should.services.remove(&owner.key.name);
+            let was_only_promised = holding.stored.is_none() && holding.is_unused();
             self.unlink(&owner.key, &key);
-            left.push(key);
+            if was_only_promised {
+                self.forget(&key, now);
+            } else {
+                left.push(key);
+            }
         }
         left
     }
@@ -356,7 +371,7 @@ impl Book {
 
     /// The addresses that are held and written down for this wish, in its order. `None` if any is missing.
     pub(crate) fn settled(&self, ask: &AddressAsk) -> Option<Vec<IpAddr>> {
-        let each = families(ask.families).iter().map(|family| {
+        let each = Family::in_order(ask.families).iter().map(|family| {
             let key = self.held(&ask.owner, *family)?;
             let holding = self.holdings.get(&key)?;
             let settled = holding.stored.as_ref().is_some_and(|seen| seen.says == holding.should);
@@ -380,15 +395,5 @@ impl Holding {
 
     fn is_unused(&self) -> bool {
         self.should.services.is_empty() && self.should.others == Vec::<EIpOwner>::new()
-    }
-}
-
-/// In the order in which they are published.
-fn families(families: Families) -> &'static [Family] {
-    match families {
-        Families::V4 => &[Family::V4],
-        Families::V6 => &[Family::V6],
-        Families::V4V6 => &[Family::V4, Family::V6],
-        Families::V6V4 => &[Family::V6, Family::V4],
     }
 }

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use groundcrew_api::address_pool::{AddressPool, AddressPoolSpec};
+use groundcrew_core::provider::Families;
 use ipnet::IpNet;
 
 /// IPv4 or IPv6. An `EIp` has one address, so a Service with both has two of them.
@@ -17,6 +18,16 @@ pub(crate) enum Family {
 impl Family {
     pub(crate) fn of(address: IpAddr) -> Self {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+
+    /// In the order in which they are published.
+    pub(crate) fn in_order(families: Families) -> &'static [Self] {
+        match families {
+            Families::V4 => &[Self::V4],
+            Families::V6 => &[Self::V6],
+            Families::V4V6 => &[Self::V4, Self::V6],
+            Families::V6V4 => &[Self::V6, Self::V4],
+        }
     }
 
     pub(crate) fn word(self) -> &'static str {

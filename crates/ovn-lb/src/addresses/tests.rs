@@ -111,9 +111,23 @@ impl World {
         self.hold(&ask).map(|addresses| addresses[0].to_string())
     }
 
+    /// Somebody else's.
+    fn foreign(&mut self, key: &EipKey, address: &str) {
+        let mut eip = EIp::new(&key.name, groundcrew_api::eip::EIpSpec::default());
+        eip.metadata.namespace = Some(key.namespace.to_string());
+        eip.metadata.uid = Some(Uuid::from_u128(9).to_string());
+        eip.metadata.resource_version = Some("1".into());
+        let status = serde_json::json!({
+            "ipAddress": address, "ovnEIpRef": "x", "ownershipType": "Exclusive", "ready": true,
+        });
+        eip.status = Some(serde_json::from_value(status).unwrap());
+        self.eips.insert(key.clone(), eip);
+        self.restart();
+    }
+
     fn release(&mut self, owner: &Owner) {
         self.published.remove(&owner.key);
-        for key in self.book.leave(owner) {
+        for key in self.book.leave(owner, self.now) {
             self.store(&key);
         }
     }
@@ -327,15 +341,7 @@ fn a_shared_address_stays_until_its_last_user_goes() {
 fn an_eip_of_somebody_else_keeps_its_address_from_us() {
     let mut world = World::new(vec![pool("a", &["192.0.2.1-192.0.2.2"])]);
     let key = EipKey { namespace: "bank".into(), name: "theirs".into() };
-    let status =
-        serde_json::json!({ "ipAddress": "192.0.2.1", "ovnEIpRef": "x", "ownershipType": "Exclusive", "ready": true });
-    let mut eip = EIp::new("theirs", groundcrew_api::eip::EIpSpec::default());
-    eip.metadata.namespace = Some("bank".into());
-    eip.metadata.uid = Some(Uuid::from_u128(9).to_string());
-    eip.metadata.resource_version = Some("1".into());
-    eip.status = Some(serde_json::from_value(status).unwrap());
-    world.eips.insert(key.clone(), eip);
-    world.restart();
+    world.foreign(&key, "192.0.2.1");
     assert_eq!(world.serve("web").unwrap(), "192.0.2.2");
     assert!(world.book.pending(&key, Timestamp::UNIX_EPOCH).is_none(), "it is not ours to write");
     let mut ask = world.ask(&testing::owner("shop", "more"), Families::V4);
@@ -353,4 +359,26 @@ fn an_eip_removed_by_hand_is_made_again_with_its_address() {
     assert_eq!(woken, [ServiceKey::new("shop", "web")]);
     assert_eq!(world.serve("web").unwrap(), address);
     assert!(world.eips.contains_key(&key));
+}
+
+#[test]
+fn a_service_that_comes_back_before_its_eip_is_gone_keeps_the_address() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);
+    let address = world.serve("web").unwrap();
+    // The process dies after it decided to release, and before it wrote.
+    world.book.leave(&testing::owner("shop", "web"), world.now);
+    world.published.clear();
+    assert_eq!(world.serve("web").unwrap(), address);
+    world.restart();
+    assert_eq!(world.serve("other").unwrap(), "192.0.2.1");
+}
+
+#[test]
+fn an_eip_of_somebody_else_under_our_name_is_told_and_not_written() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);
+    let key = EipKey::of(&testing::owner("shop", "web"), pool::Family::V4);
+    world.foreign(&key, "203.0.113.1");
+    assert!(matches!(world.serve("web"), Err(Error::ForeignEip { .. })));
+    assert!(world.book.pending(&key, Timestamp::UNIX_EPOCH).is_none());
+    assert_eq!(world.book.address(&key).unwrap().to_string(), "203.0.113.1");
 }
