@@ -238,6 +238,11 @@ impl Writer {
         self.epoch.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    fn unknown(&self, reason: String) -> Refusal {
+        self.unsettled.store(true, Ordering::Relaxed);
+        Refusal::Whole(Error::Unknown { reason })
+    }
+
     async fn transact(&self, operations: &[Op], term: &Term) -> Result<(), Refusal> {
         let started = Instant::now();
         let client = self.view.replica.client();
@@ -265,13 +270,6 @@ impl Writer {
             }
             TransactError::Rejected { op: None, error, details } => Refusal::Commit(words(&error, &details)),
         })
-    }
-}
-
-impl Writer {
-    fn unknown(&self, reason: String) -> Refusal {
-        self.unsettled.store(true, Ordering::Relaxed);
-        Refusal::Whole(Error::Unknown { reason })
     }
 }
 

@@ -8,8 +8,8 @@
 //!                                      +----- looks <-------+--------- replica <-----------------+
 //! ```
 //!
-//! [`desired`], [`plan`], [`looks`] and the book of addresses are pure; [`commit`] is the only writer of OVN,
-//! [`addresses`] the only writer of `EIp`s.
+//! `desired`, `plan`, `looks` and the book of addresses are pure; `commit` is the only writer of OVN, `addresses` the only
+//! writer of `EIp`s.
 
 mod addresses;
 mod args;
@@ -56,7 +56,6 @@ const POOLS: &str = "the cache of AddressPools";
 const MOST_LOOKS: usize = 16_384;
 
 /// Starts the controller on this runtime. Returns at once; what is still missing is told by `/readyz`.
-// `async` because a controller may have to ask somebody something before it can start; this one has not.
 #[allow(clippy::unused_async, reason = "the signature that every controller of the binary has")]
 pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
     let metrics = Metrics::new(&runtime.registry)?;

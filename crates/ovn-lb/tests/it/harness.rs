@@ -254,6 +254,10 @@ impl Project {
 
     pub(crate) async fn delete(&self, name: &str) {
         self.services().delete(name, &DeleteParams::default()).await.unwrap();
+        self.until_gone(name).await;
+    }
+
+    pub(crate) async fn until_gone(&self, name: &str) {
         eventually("the Service is gone", SOON, async || match self.services().get_opt(name).await? {
             None => Ok(()),
             Some(service) => Err(anyhow::anyhow!("{:?}", service.metadata.finalizers)),

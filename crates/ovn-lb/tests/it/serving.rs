@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use groundcrew_api::eip::{EIpOwner, OwnershipType};
 use groundcrew_testkit::eventually;
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::harness::{Project, SOON, addresses, rows};
@@ -166,4 +166,48 @@ async fn a_restart_writes_nothing() {
     assert_eq!(rows(&northbound).await, rows_before);
     assert!(controller.metric("groundcrew_ovn_commits_total{outcome=\"ok\"}").await < 0.5, "no row was written");
     assert!(controller.metric("groundcrew_ovn_connected_bool").await > 0.5);
+}
+
+#[tokio::test]
+async fn a_service_deleted_while_nobody_ran_is_released_by_the_next_start() {
+    let project = Project::new("missed").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let controller = project.controller(&northbound).await;
+    project.served("web").await;
+    controller.stop().await;
+    project.services().delete("web", &DeleteParams::default()).await.unwrap();
+    assert!(project.services().get("web").await.is_ok(), "the finalizer holds it");
+    let _controller = project.controller(&northbound).await;
+    project.until_gone("web").await;
+    assert_eq!(northbound.nbctl(["lb-list"]).await.unwrap(), "");
+    assert_eq!(project.eip_list().await, []);
+}
+
+#[tokio::test]
+async fn a_living_address_survives_its_pool_its_eip_and_a_restart() {
+    let project = Project::new("living").await;
+    let northbound = project.northbound().await;
+    project.pool(2).await;
+    let controller = project.controller(&northbound).await;
+    let address = project.served("web").await;
+    controller.stop().await;
+
+    let eip = project.eip_list().await.remove(0).name_any();
+    let no_finalizer = json!({ "metadata": { "finalizers": null } });
+    project.eips().patch(&eip, &PatchParams::default(), &Patch::Merge(no_finalizer)).await.unwrap();
+    project.eips().delete(&eip, &DeleteParams::default()).await.unwrap();
+    project.pool_of(&format!("{}-{}", project.address(100), project.address(101))).await;
+    let _controller = project.controller(&northbound).await;
+    // Another Service asks at the same time; it must not be given what is published.
+    let other = project.served("other").await;
+    assert_eq!(other, project.address(100));
+    eventually("the EIp is back with the address", SOON, async || {
+        let status = project.eips().get(&eip).await?.status;
+        anyhow::ensure!(status.as_ref().and_then(|s| s.ip_address.as_ref()) == Some(&address), "{status:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    assert_eq!(project.until_served("web").await, address);
 }

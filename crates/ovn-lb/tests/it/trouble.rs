@@ -109,3 +109,37 @@ async fn source_ranges_are_refused_not_ignored() {
     project.until_reason("web", "SourceRangesUnsupported").await;
     assert_eq!(northbound.nbctl(["lb-list"]).await.unwrap(), "", "it is not open to everybody");
 }
+
+#[tokio::test]
+async fn a_row_without_a_service_is_collected_and_a_foreign_one_is_not() {
+    let project = Project::new("orphans").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let controller = project.controller(&northbound).await;
+    project.served("web").await;
+    controller.stop().await;
+
+    // What a Service would leave whose namespace was purged from the database of the cluster.
+    let mark = |key: &str, value: &str| format!("external_ids:groundcrew-{key}={value}");
+    let marks = [
+        mark("cluster", &project.namespace),
+        mark("namespace", &project.namespace),
+        mark("service", "gone"),
+        mark("uid", "8f14e45f-ceea-467f-a0e6-1d2c3b4a5968"),
+    ];
+    let orphan = ["lb-add", "orphan", "203.0.113.1:80", "10.9.9.9:80", "--", "set", "load_balancer", "orphan"];
+    northbound.nbctl(orphan.iter().copied().chain(marks.iter().map(String::as_str))).await.unwrap();
+    // Another cluster's mark, and none at all.
+    let other = mark("cluster", "another");
+    let others = ["lb-add", "theirs", "203.0.113.2:80", "10.9.9.9:80", "--", "set", "load_balancer", "theirs", &other];
+    northbound.nbctl(others).await.unwrap();
+    northbound.nbctl(["lb-add", "plain", "203.0.113.3:80", "10.9.9.9:80"]).await.unwrap();
+
+    let flags = ["--scan-interval", "500ms", "--orphan-age", "1s"];
+    let controller = project.start(&northbound.remotes(), &flags).await;
+    controller.until_ready().await;
+    let list = ["--bare", "--columns=name", "list", "Load_Balancer"];
+    let left = project.until_nbctl(&northbound, &list, "the orphan is gone", |said| !said.contains("orphan\n")).await;
+    assert_eq!(left.split_whitespace().count(), 3, "{left}");
+    project.until_reason("web", "Served").await;
+}
