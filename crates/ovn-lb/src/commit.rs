@@ -167,7 +167,8 @@ impl Writer {
                 tell_all(part, &Ok(()));
                 continue;
             }
-            let batch = Batch::new(epoch.guard(&self.cluster), part.iter().map(|w| &w.steps[..]), &self.cluster);
+            let (guard, signature) = (epoch.guard(&self.cluster), epoch.signature(&self.cluster));
+            let batch = Batch::new(guard, part.iter().map(|w| &w.steps[..]), signature, &self.cluster);
             let outcome = self.transact(batch.operations(), &term).await;
             self.metrics.committed(part.len(), &outcome);
             match outcome {

@@ -58,6 +58,11 @@ impl Epoch {
         is(cluster, &self.text)
     }
 
+    /// Who wrote, for the database's own log: `ovsdb-tool show-log` prints it beside each transaction.
+    pub(super) fn signature(&self, cluster: &str) -> Op {
+        Op::comment(format!("groundcrew {cluster} {}", self.text))
+    }
+
     /// Makes this the epoch, provided that the one before is still what was seen.
     pub(super) fn claim(&self, seen: Option<&str>, cluster: &str) -> Vec<Op> {
         let key = key(cluster);
@@ -68,12 +73,12 @@ impl Epoch {
                 Mutator::Insert,
                 ours,
             );
-            return vec![is(cluster, seen), replace.into()];
+            return vec![is(cluster, seen), replace.into(), self.signature(cluster)];
         }
         // No condition says "has no such key". But an insert leaves a key alone that is there, so that the guard behind
         // it finds our value only if there was none.
         let add = Op::mutate(TABLE, []).mutation("external_ids", Mutator::Insert, ours);
-        vec![add.into(), is(cluster, &self.text)]
+        vec![add.into(), is(cluster, &self.text), self.signature(cluster)]
     }
 }
 

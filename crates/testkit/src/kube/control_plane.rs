@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-use kube::api::{Api, PostParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Client, Resource};
 use tokio::net::TcpStream;
@@ -16,7 +17,7 @@ use super::flags::{self, Pki};
 use crate::command::find_pinned;
 use crate::daemon::Daemon;
 use crate::process::Process;
-use crate::{ReservedPort, Scratch, Signal};
+use crate::{ReservedPort, Scratch, Signal, eventually};
 
 /// From 3 s on an idle machine; the rest is for the neighbours.
 const READY: Duration = Duration::from_mins(2);
@@ -133,6 +134,23 @@ impl ControlPlane {
         // Pods name it, and the controller that makes it may not run.
         create(&Api::<ServiceAccount>::namespaced(client, &name), "default").await?;
         Ok(name)
+    }
+
+    /// Installs these definitions, or changes them, and waits until their objects can be made.
+    pub async fn define(&self, definitions: &[CustomResourceDefinition]) -> Result<()> {
+        let api: Api<CustomResourceDefinition> = Api::all(self.client().await?);
+        for definition in definitions {
+            let name = definition.metadata.name.as_deref().context("a definition without a name")?;
+            api.patch(name, &PatchParams::apply("testkit").force(), &Patch::Apply(definition)).await?;
+            eventually(&format!("{name} is established"), READY, async || {
+                let conditions = api.get(name).await?.status.and_then(|status| status.conditions).unwrap_or_default();
+                let there = conditions.iter().any(|c| c.type_ == "Established" && c.status == "True");
+                ensure!(there, "{conditions:?}");
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
     }
 
     /// A client with every right; a new one for each call, see [`Kubeconfig::client`].

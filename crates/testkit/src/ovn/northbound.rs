@@ -258,6 +258,18 @@ impl Northbound {
         self.nbctl(["init"]).await.map(drop)
     }
 
+    /// The comments of the transactions that a standalone server has committed since its database was last compacted,
+    /// in the order of their commits; those without a comment are left out.
+    pub async fn comments(&self) -> Result<Vec<String>> {
+        ensure!(self.members[0].raft.is_none(), "only a standalone server's log can be read");
+        let mut show = tool("ovsdb-tool", self.dir.path())?;
+        show.arg("show-log").arg(self.database(0));
+        let records = output(show).await?;
+        let comments = records.lines().filter_map(|line| line.strip_prefix("record ")?.split('"').nth(1));
+        // The first record is the schema, whose first quoted word is the database's name.
+        Ok(comments.skip(1).map(str::to_owned).collect())
+    }
+
     /// What a member has logged.
     pub fn log(&self, member: usize) -> Result<String> {
         Ok(self.members[member].daemon.process()?.log())

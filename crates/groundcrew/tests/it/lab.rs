@@ -1,0 +1,132 @@
+//! A project in Kubernetes, its router and switch in OVN, and as many controllers as a test wants.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use groundcrew_api::address_pool::{AddressPool, AddressPoolSpec};
+use groundcrew_testkit::controller::Controller;
+use groundcrew_testkit::kube::{ControlPlane, shared};
+use groundcrew_testkit::ovn::Northbound;
+use groundcrew_testkit::{Scratch, eventually};
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+/// Short, so that the tests are; long enough that writes of a third of it are possible.
+pub(crate) const LEASE: Duration = Duration::from_secs(3);
+
+pub(crate) struct Lab {
+    control_plane: &'static ControlPlane,
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    pub(crate) northbound: Northbound,
+    scratch: Scratch,
+}
+
+impl Lab {
+    pub(crate) async fn new(name: &str) -> Self {
+        let control_plane = shared().await.unwrap();
+        control_plane.define(&groundcrew_api::crds()).await.unwrap();
+        let namespace = control_plane.namespace(name).await.unwrap();
+        let client = control_plane.client().await.unwrap();
+        // Addresses are one cluster's, whatever the namespace: each test has a network of its own.
+        let network = format!("100.64.{}.0/24", namespace.rsplit('-').next().unwrap());
+        let spec = AddressPoolSpec {
+            addresses: vec![network],
+            namespaces: vec![namespace.clone()],
+            ..AddressPoolSpec::default()
+        };
+        let pools: Api<AddressPool> = Api::all(client.clone());
+        pools.create(&PostParams::default(), &AddressPool::new(&namespace, spec)).await.unwrap();
+        let northbound = Northbound::standalone().await.unwrap();
+        let switch = format!("{namespace}-default");
+        northbound.nbctl(["lr-add", &namespace, "--", "ls-add", &switch]).await.unwrap();
+        Self { control_plane, client, namespace, northbound, scratch: Scratch::new(name).unwrap() }
+    }
+
+    pub(crate) async fn start(&self, name: &str) -> Controller {
+        self.start_as(name, |command| command).await
+    }
+
+    pub(crate) async fn start_as(&self, name: &str, more: impl FnOnce(&mut Command) -> &mut Command) -> Controller {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_groundcrew"));
+        command
+            .arg("ovn-lb")
+            .args(["--kubeconfig", self.control_plane.kubeconfig_path().to_str().unwrap()])
+            .args(["--lease-namespace", &self.namespace])
+            .args(["--lease-duration", &format!("{}s", LEASE.as_secs())])
+            .args(["--cluster-id", &self.namespace])
+            .args(["--class", &self.class()])
+            .args(["--ovn-nb", &self.northbound.remotes()]);
+        more(&mut command);
+        Controller::start(name, command, self.scratch.path(), SOON).await.unwrap()
+    }
+
+    /// One a test, so that tests do not serve each other's Services.
+    fn class(&self) -> String {
+        format!("test.example/{}", self.namespace)
+    }
+
+    pub(crate) fn services(&self) -> Api<Service> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    pub(crate) async fn create(&self, name: &str) {
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": { "name": name },
+            "spec": {
+                "type": "LoadBalancer", "loadBalancerClass": self.class(),
+                "allocateLoadBalancerNodePorts": false, "ports": [{ "port": 80 }],
+            },
+        });
+        let service = serde_json::from_value(service).unwrap();
+        self.services().create(&PostParams::default(), &service).await.unwrap();
+    }
+
+    pub(crate) async fn delete(&self, name: &str) {
+        self.services().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    pub(crate) async fn until_served(&self, name: &str) -> Service {
+        eventually(&format!("{name} has an address"), SOON, async || {
+            let service = self.services().get(name).await?;
+            let ingress = service.status.as_ref().and_then(|s| s.load_balancer.as_ref()?.ingress.as_ref()?.first());
+            if ingress.is_some() { Ok(service) } else { Err(anyhow!("{:?}", service.status)) }
+        })
+        .await
+        .unwrap()
+    }
+
+    pub(crate) async fn until_leads(&self, controller: &Controller) {
+        controller.until_leads(&self.client, &self.namespace, "groundcrew-ovn-lb", SOON).await.unwrap();
+    }
+
+    /// Names of the load balancer rows, sorted.
+    pub(crate) async fn rows(&self) -> Vec<String> {
+        let columns = ["--bare", "--columns=name", "find", "Load_Balancer"];
+        let names = self.northbound.nbctl(columns).await.unwrap();
+        let mut names: Vec<_> = names.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
+        names.sort();
+        names
+    }
+
+    /// Everything in OVN that a controller writes.
+    pub(crate) async fn written(&self) -> String {
+        let mut all = String::new();
+        for table in ["Load_Balancer", "Logical_Router", "Logical_Switch"] {
+            all.push_str(&self.northbound.nbctl(["list", table]).await.unwrap());
+        }
+        all + &self.northbound.nbctl(["get", "NB_Global", ".", "external_ids"]).await.unwrap()
+    }
+
+    /// The epochs under which transactions were committed, in the order of the commits: number and identity.
+    pub(crate) async fn epochs(&self) -> Vec<(u64, String)> {
+        let ours = format!("groundcrew {} ", self.namespace);
+        let comments = self.northbound.comments().await.unwrap();
+        let epochs = comments.iter().filter_map(|comment| comment.strip_prefix(&ours)?.split_once('/'));
+        epochs.map(|(number, identity)| (number.parse().unwrap(), identity.to_owned())).collect()
+    }
+}

@@ -1,0 +1,6 @@
+//! The binary as its users run it: as processes, against a real kube-apiserver and a real OVN northbound database.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test's helpers are tests too")]
+
+mod fencing;
+mod lab;
+mod line;
