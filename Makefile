@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: advisories bench build clean docs fmt help lint test
+.PHONY: advisories bench build clean docs fmt help lint soak test
 
 step := hack/step
 
@@ -17,6 +17,10 @@ test: ## run every test, against a real etcd, kube-apiserver and OVN
 	@$(step) setup hack/setup ovn kube
 	@$(step) compile cargo test --workspace --no-run
 	@$(step) test cargo test --workspace
+
+soak: ## fifty random stops of the leader; ROUNDS=count for more
+	@$(step) setup hack/setup ovn kube
+	@$(step) soak env GROUNDCREW_ROUNDS=$(or $(ROUNDS),50) cargo test -p groundcrew --test it random_stops -- --nocapture
 
 lint: ## check formatting, clippy, licences and sources of dependencies, and shell scripts
 	@$(step) setup hack/setup lint

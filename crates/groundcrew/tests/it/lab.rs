@@ -10,7 +10,7 @@ use groundcrew_testkit::kube::{ControlPlane, shared};
 use groundcrew_testkit::ovn::Northbound;
 use groundcrew_testkit::{Scratch, eventually};
 use k8s_openapi::api::core::v1::Service;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::json;
 
@@ -84,10 +84,6 @@ impl Lab {
         });
         let service = serde_json::from_value(service).unwrap();
         self.services().create(&PostParams::default(), &service).await.unwrap();
-    }
-
-    pub(crate) async fn delete(&self, name: &str) {
-        self.services().delete(name, &DeleteParams::default()).await.unwrap();
     }
 
     pub(crate) async fn until_served(&self, name: &str) -> Service {
