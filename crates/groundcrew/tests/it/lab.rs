@@ -48,10 +48,16 @@ impl Lab {
     }
 
     pub(crate) async fn start(&self, name: &str) -> Controller {
-        self.start_as(name, |command| command).await
+        Controller::start(name, self.command(), self.scratch.path(), SOON).await.unwrap()
     }
 
-    pub(crate) async fn start_as(&self, name: &str, more: impl FnOnce(&mut Command) -> &mut Command) -> Controller {
+    pub(crate) fn spawn(&self, name: &str, more: impl FnOnce(&mut Command) -> &mut Command) -> Controller {
+        let mut command = self.command();
+        more(&mut command);
+        Controller::spawn(name, command, self.scratch.path()).unwrap()
+    }
+
+    fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_groundcrew"));
         command
             .arg("ovn-lb")
@@ -61,8 +67,7 @@ impl Lab {
             .args(["--cluster-id", &self.namespace])
             .args(["--class", &self.class()])
             .args(["--ovn-nb", &self.northbound.remotes()]);
-        more(&mut command);
-        Controller::start(name, command, self.scratch.path(), SOON).await.unwrap()
+        command
     }
 
     /// One a test, so that tests do not serve each other's Services.
