@@ -208,20 +208,7 @@ impl Addresses {
     /// First the deletion, then the finalizer: cut between the two, the object shows that it is on its way out.
     async fn delete(&self, api: &Api<EIp>, key: &EipKey, term: &Term) -> Result<(), Error> {
         let tried = format!("delete EIp {key}");
-        let uid = self.lock().book.uid(key).map(|uid| uid.to_string());
-        let params = DeleteParams {
-            preconditions: Some(Preconditions { uid, ..Preconditions::default() }),
-            ..DeleteParams::default()
-        };
-        let remove = async {
-            match api.delete(&key.name, &params).await {
-                Ok(deleting) => Ok(deleting.left()),
-                // Gone, or another object under its name.
-                Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(None),
-                Err(error) => Err(ProviderError::from_kube(&format!("cannot {tried}"), &error)),
-            }
-        };
-        let deleting = term.write(self.deadline, remove).await.map_err(ProviderError::from)?;
+        let deleting = self.mark_deleted(api, key, &tried, term).await?;
         if let Some(eip) = deleting.filter(|eip| eip.metadata.finalizers.iter().flatten().next().is_some()) {
             let patch = eip::without_finalizer(&eip);
             let let_go = async {
@@ -235,6 +222,34 @@ impl Addresses {
         }
         self.forget(key);
         Ok(())
+    }
+
+    /// Deletes exactly the object that is known, in the state in which it is known. `None` if it is gone.
+    async fn mark_deleted(&self, api: &Api<EIp>, key: &EipKey, tried: &str, term: &Term) -> Result<Option<EIp>, Error> {
+        for _ in 0..MOST_WRITES {
+            let Some((uid, version)) = self.lock().book.version(key) else { return Ok(None) };
+            let known = Preconditions { uid: Some(uid.to_string()), resource_version: Some(version) };
+            let params = DeleteParams { preconditions: Some(known), ..DeleteParams::default() };
+            let remove = async {
+                match api.delete(&key.name, &params).await {
+                    Ok(deleting) => Ok(Some(deleting.left())),
+                    Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Some(None)),
+                    Err(kube::Error::Api(status)) if status.is_conflict() => Ok(None),
+                    Err(error) => Err(ProviderError::from_kube(&format!("cannot {tried}"), &error)),
+                }
+            };
+            if let Some(deleting) = term.write(self.deadline, remove).await.map_err(ProviderError::from)? {
+                return Ok(deleting);
+            }
+            // Somebody changed it, or put another object under its name, which is none of ours.
+            let found = tokio::time::timeout(self.deadline, api.get_opt(&key.name)).await;
+            let found = found.map_err(|_| unanswered(tried))?.map_err(|error| kubernetes(tried, &error))?;
+            match found.filter(|eip| eip.metadata.uid == Some(uid.to_string())) {
+                Some(eip) => self.observe(&eip),
+                None => return Ok(None),
+            }
+        }
+        Err(Error::Lost)
     }
 
     fn forget(&self, key: &EipKey) {

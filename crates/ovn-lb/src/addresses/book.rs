@@ -369,6 +369,12 @@ impl Book {
         Some(self.holdings.get(key)?.stored.as_ref()?.uid)
     }
 
+    /// Uid and resourceVersion of the object as it was last seen.
+    pub(crate) fn version(&self, key: &EipKey) -> Option<(uuid::Uuid, String)> {
+        let stored = self.holdings.get(key)?.stored.as_ref()?;
+        Some((stored.uid, stored.resource_version.to_string()))
+    }
+
     /// The addresses that are held and written down for this wish, in its order. `None` if any is missing.
     pub(crate) fn settled(&self, ask: &AddressAsk) -> Option<Vec<IpAddr>> {
         let each = Family::in_order(ask.families).iter().map(|family| {

@@ -8,17 +8,17 @@ use groundcrew_api::address_pool::{AddressPool, AddressPoolSpec};
 use groundcrew_api::eip::EIp;
 use groundcrew_core::runtime::{RuntimeArgs, StartError, run_until};
 use groundcrew_core::service::names;
+pub(crate) use groundcrew_testkit::controller::get;
+use groundcrew_testkit::controller::metric;
 use groundcrew_testkit::eventually;
 use groundcrew_testkit::kube::{ControlPlane, shared};
 use groundcrew_testkit::ovn::Northbound;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::{OnceCell, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -56,10 +56,8 @@ impl Controller {
     }
 
     /// The value of a metric, labels and all.
-    pub(crate) async fn metric(&self, name: &str) -> f64 {
-        let (_, page) = get(self.admin, "/metrics").await.unwrap();
-        let line = page.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
-        line.unwrap_or_else(|| panic!("no metric {name} in:\n{page}")).parse().unwrap()
+    pub(crate) async fn metric(&self, series: &str) -> f64 {
+        metric(self.admin, series).await.unwrap()
     }
 
     pub(crate) async fn until_ready(&self) {
@@ -72,42 +70,11 @@ impl Controller {
     }
 }
 
-pub(crate) async fn get(address: SocketAddr, path: &str) -> anyhow::Result<(u16, String)> {
-    let mut stream = tokio::net::TcpStream::connect(address).await?;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    let status = answer.split(' ').nth(1).unwrap_or_default().parse()?;
-    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default();
-    Ok((status, body))
-}
-
-/// The definitions, once for all tests of this process.
-async fn install(client: &Client) {
-    static INSTALLED: OnceCell<()> = OnceCell::const_new();
-    let install = async || {
-        let api = Api::<CustomResourceDefinition>::all(client.clone());
-        for crd in groundcrew_api::crds() {
-            let name = crd.name_any();
-            api.patch(&name, &PatchParams::apply("test"), &Patch::Apply(&crd)).await.unwrap();
-            eventually(&format!("{name} is established"), SOON, async || {
-                let conditions = api.get(&name).await?.status.and_then(|s| s.conditions).unwrap_or_default();
-                let there = conditions.iter().any(|c| c.type_ == "Established" && c.status == "True");
-                anyhow::ensure!(there, "{conditions:?}");
-                Ok(())
-            })
-            .await
-            .unwrap();
-        }
-    };
-    INSTALLED.get_or_init(install).await;
-}
-
 impl Project {
     pub(crate) async fn new(name: &str) -> Self {
         let control_plane = shared().await.unwrap();
         let client = control_plane.client().await.unwrap();
-        install(&client).await;
+        control_plane.define(&groundcrew_api::crds()).await.unwrap();
         let namespace = control_plane.namespace(name).await.unwrap();
         let class = format!("test.example/{namespace}");
         let network = format!("100.64.{}", namespace.rsplit('-').next().unwrap());
