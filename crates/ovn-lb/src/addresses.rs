@@ -26,6 +26,7 @@ use groundcrew_core::leader::{Moment, Term};
 use groundcrew_core::provider::{AddressAsk, Living, Look, Owned, Owner, ProviderError};
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::DeserializeGuard;
 use kube::{Api, Client};
 use serde_json::Value;
 use tokio::sync::broadcast;
@@ -72,12 +73,13 @@ impl Addresses {
     /// Reads every `EIp` anew: the watch of a process that only followed so far may lag behind its predecessor's last
     /// writes. Then come addresses that are published, whether or not an `EIp` says so.
     pub(crate) async fn begin(&self, living: &[Living]) -> Result<(), Error> {
-        let api: Api<EIp> = Api::all(self.client.clone());
+        let api: Api<DeserializeGuard<EIp>> = Api::all(self.client.clone());
         let mut params = ListParams::default().limit(PAGE);
         loop {
             let page = tokio::time::timeout(self.deadline, api.list(&params)).await;
             let page = page.map_err(|_| unanswered("list EIps"))?.map_err(|e| kubernetes("list EIps", &e))?;
-            for eip in &page.items {
+            // One that does not parse is told by the watch; the address that it may hold is among the living.
+            for eip in page.items.iter().filter_map(|guarded| guarded.0.as_ref().ok()) {
                 self.observe(eip);
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {

@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use groundcrew_core::runtime::{Runtime, StartError};
 use groundcrew_core::service;
-use groundcrew_core::watch::follow;
+use groundcrew_core::watch::{Guarded, follow};
 use kube::Api;
 use ovsdb_client::Replica;
 use tokio::sync::broadcast;
@@ -76,9 +76,11 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
         runtime.ready.wait_for(what, "");
     }
     let (client, ready, stop) = (&runtime.client, &runtime.ready, runtime.tasks.stop());
-    let eips = follow(Api::all(client.clone()), EIPS, EipSink::new(addresses.clone()), ready.clone(), stop.clone());
+    let sink = Guarded::new(EipSink::new(addresses.clone()), "eips", runtime)?;
+    let eips = follow(Api::all(client.clone()), EIPS, sink, ready.clone(), stop.clone());
     runtime.tasks.spawn("EIp watch", eips);
-    let pools = follow(Api::all(client.clone()), POOLS, PoolSink::new(addresses.clone()), ready.clone(), stop.clone());
+    let sink = Guarded::new(PoolSink::new(addresses.clone()), "addresspools", runtime)?;
+    let pools = follow(Api::all(client.clone()), POOLS, sink, ready.clone(), stop.clone());
     runtime.tasks.spawn("AddressPool watch", pools);
     let connection = connection::follow(view.replica.client().clone(), metrics, ready.clone(), stop.clone());
     runtime.tasks.spawn("OVN connection", connection);

@@ -34,6 +34,8 @@ use crate::leader::{Election, Role, Term, campaign};
 use crate::metrics::LeaderMetrics;
 use admin::Admin;
 
+const START: &str = "the start";
+
 /// What a shutdown spends after the work is drained: giving the lease back and the last Events.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -104,6 +106,8 @@ where
     let registry = Registry::new();
     registry.register(Box::new(ProcessCollector::for_self()))?;
     let ready = Readiness::default();
+    // Until the controller has said what it waits for, an empty list does not mean ready.
+    ready.wait_for(START, "");
     let admin = Admin::bind(args.admin_address, registry.clone(), ready.clone())
         .await
         .map_err(|error| format!("cannot listen on {} (--admin-address): {error}", args.admin_address))?;
@@ -141,9 +145,10 @@ where
 
     let farewell = CancellationToken::new();
     let posting = tokio::spawn(post_events.run(farewell.clone()));
-    tasks.spawn("readiness log", log_readiness(ready, stop.clone()));
     tasks.spawn("leader metrics", LeaderMetrics::new(&registry)?.follow(role, stop.clone()));
     start(runtime).await?;
+    ready.done(START);
+    tasks.spawn("readiness log", log_readiness(ready, stop.clone()));
 
     let election = if args.dry_run {
         None
@@ -197,19 +202,22 @@ fn stop_on_signal(stop: CancellationToken, hurry: CancellationToken) -> std::io:
     Ok(())
 }
 
-/// Says every now and then what is missing, for whoever reads logs rather than probes.
+/// Says when it is ready, and until then every now and then what is missing, for whoever reads logs rather than probes.
 async fn log_readiness(ready: Readiness, stop: CancellationToken) {
-    let mut every = tokio::time::interval(Duration::from_secs(10));
-    every.tick().await;
-    let mut was_ready = ready.check().is_ok();
-    while stop.run_until_cancelled(every.tick()).await.is_some() {
-        match ready.check() {
-            Ok(()) if was_ready => {}
-            Ok(()) => info!("ready"),
-            Err(missing) => info!("not ready: {missing}"),
+    let becoming = async {
+        loop {
+            tokio::select! {
+                () = ready.until_ready() => break info!("ready"),
+                () = tokio::time::sleep(Duration::from_secs(10)) => {
+                    if let Err(missing) = ready.check() {
+                        info!("not ready: {missing}");
+                    }
+                }
+            }
         }
-        was_ready = ready.check().is_ok();
-    }
+    };
+    stop.run_until_cancelled(becoming).await;
+    stop.cancelled().await;
 }
 
 /// A panic is one log line like any other, with its place, before it ends the process.

@@ -50,6 +50,12 @@ impl Readiness {
         let _ = waiting.wait_for(|waiting| whats.iter().all(|what| !waiting.contains_key(what))).await;
     }
 
+    /// Resolves when nothing is waited for any more.
+    pub async fn until_ready(&self) {
+        let mut waiting = self.waiting.subscribe();
+        let _ = waiting.wait_for(BTreeMap::is_empty).await;
+    }
+
     /// `Err` lists what is missing, for `/readyz` and for the log.
     pub fn check(&self) -> Result<(), NotReady> {
         let waiting = self.waiting.borrow();

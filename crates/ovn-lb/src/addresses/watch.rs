@@ -64,6 +64,22 @@ impl Sink<EIp> for EipSink {
             self.vanish(&key, uid);
         }
     }
+
+    fn unreadable(&mut self, namespace: Option<&str>, name: &str) {
+        self.unlisted.remove(&key(namespace, name));
+    }
+
+    fn deleted_unread(&mut self, namespace: Option<&str>, name: &str) {
+        let key = key(namespace, name);
+        let uid = self.addresses.lock().book.uid(&key);
+        if let Some(uid) = uid {
+            self.vanish(&key, uid);
+        }
+    }
+}
+
+fn key(namespace: Option<&str>, name: &str) -> EipKey {
+    EipKey { namespace: namespace.unwrap_or_default().into(), name: name.into() }
 }
 
 pub(crate) struct PoolSink {
@@ -102,5 +118,13 @@ impl Sink<AddressPool> for PoolSink {
         for name in std::mem::take(&mut self.unlisted) {
             self.addresses.lock().book.remove_pool(&name);
         }
+    }
+
+    fn unreadable(&mut self, _: Option<&str>, name: &str) {
+        self.unlisted.remove(name);
+    }
+
+    fn deleted_unread(&mut self, _: Option<&str>, name: &str) {
+        self.addresses.lock().book.remove_pool(name);
     }
 }
