@@ -237,7 +237,8 @@ impl<K: Clone + Eq + Hash> State<K> {
 fn delay(retry: Retry, failures: u32) -> Option<Duration> {
     let (first, longest) = match retry {
         Retry::OnChange => return None,
-        Retry::After(after) => return Some(after),
+        // Never before the time that was asked for, and not all at once after it.
+        Retry::After(after) => return Some(after.mul_f64(rand::rng().random_range(1.0..1.2))),
         Retry::Soon if failures <= 1 => return Some(Duration::ZERO),
         Retry::Soon | Retry::Backoff => (FIRST_DELAY, LONGEST_DELAY),
         Retry::Slow => (SLOW_FIRST_DELAY, SLOW_LONGEST_DELAY),

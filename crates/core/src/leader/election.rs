@@ -107,18 +107,22 @@ impl Candidate {
 
     /// How long the lease must still stay as it is before it may be taken.
     fn wait_before_taking(&self, seen: Option<&Lease>, sighting: &mut Option<Sighting>) -> Duration {
-        let Some(lease) = seen else { return Duration::ZERO };
-        let spec = lease.spec.as_ref();
-        if spec.and_then(|s| s.holder_identity.as_deref()).unwrap_or_default().is_empty() {
+        let spec = seen.and_then(|lease| lease.spec.as_ref());
+        let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
+        if seen.is_some() && holder.is_empty() {
             return Duration::ZERO;
         }
-        let since = match sighting {
-            Some(before) if before.spec.as_ref() == spec => before.since,
-            _ => sighting.insert(Sighting { spec: spec.cloned(), since: Moment::now() }).since,
+        let sighting = match (seen, sighting) {
+            // Somebody deleted the Lease. Whoever held it does not know yet, and may write until it has run out.
+            (None, Some(before)) => before,
+            (None, None) => return Duration::ZERO,
+            (Some(_), Some(before)) if before.spec.as_ref() == spec => before,
+            (Some(_), sighting) => sighting.insert(Sighting { spec: spec.cloned(), since: Moment::now() }),
         };
         // The holder may run with a longer lease than ours, for example during an upgrade.
-        let theirs = spec.and_then(|s| s.lease_duration_seconds).and_then(|s| u64::try_from(s).ok()).unwrap_or(0);
-        Moment::now().until(since + self.election.duration.max(Duration::from_secs(theirs)))
+        let theirs = sighting.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+        let theirs = theirs.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(0);
+        Moment::now().until(sighting.since + self.election.duration.max(Duration::from_secs(theirs)))
     }
 
     async fn take(&self, seen: Option<Lease>) -> Option<(Lease, Term)> {

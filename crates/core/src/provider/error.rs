@@ -109,7 +109,15 @@ impl ProviderError {
             },
             _ => ErrorKind::Unavailable,
         };
-        Self::new(kind, format!("{tried}: {error}"))
+        let refused = Self::new(kind, format!("{tried}: {error}"));
+        match error {
+            // It says when it wants to hear from us again; without that, a second is what it usually says.
+            kube::Error::Api(status) if kind == ErrorKind::Throttled => {
+                let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds).max(1);
+                refused.with_retry_after(Duration::from_secs(seconds.into()))
+            }
+            _ => refused,
+        }
     }
 
     /// A reason in the field's own words (`PoolEmpty`, `RouterMissing`) instead of the kind's. A reason of its own is

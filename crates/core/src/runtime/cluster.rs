@@ -34,6 +34,10 @@ pub(super) async fn client(args: &RuntimeArgs) -> Result<Client, StartError> {
     // Its retries last for up to a quarter of an hour and outlive a lease; the queue retries with a fresh look.
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
+    // A list, or the opening of a watch, that nobody answers would leave its cache blind for ever. An idle watch is
+    // silent for up to a minute ([`crate::watch`]), so this is a little more.
+    config.read_timeout = Some(Duration::from_secs(75));
+    config.reset_reader_on_write = true;
     Ok(Client::try_from(config)?)
 }
 

@@ -143,7 +143,7 @@ where
         write_deadline: Duration::from_secs(5).min(args.lease_duration / 3),
     };
 
-    let farewell = CancellationToken::new();
+    let (resign, farewell) = (CancellationToken::new(), CancellationToken::new());
     let posting = tokio::spawn(post_events.run(farewell.clone()));
     tasks.spawn("leader metrics", LeaderMetrics::new(&registry)?.follow(role, stop.clone()));
     start(runtime).await?;
@@ -159,7 +159,7 @@ where
         let namespace = args.lease_namespace.as_deref().unwrap_or(client.default_namespace());
         let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
         let election = Election { name: format!("groundcrew-{name}"), identity, duration: args.lease_duration };
-        Some(tokio::spawn(campaign(api, election, role_sender, farewell.clone())))
+        Some(AbortOnDropHandle::new(tokio::spawn(campaign(api, election, role_sender, resign.clone()))))
     };
 
     let reason = tokio::select! {
@@ -167,18 +167,23 @@ where
         () = stop.cancelled() => None,
     };
     stop.cancel();
+    let mut drained = false;
     if reason.is_none() {
         info!(budget_s = args.shutdown_budget.as_secs(), "stopping: finishing what is under way");
         tokio::select! {
-            () = tasks.finished() => {}
+            () = tasks.finished() => drained = true,
             () = tokio::time::sleep(args.shutdown_budget) => info!("shutdown budget spent; leaving the rest"),
             () = hurry.cancelled() => info!("second signal; leaving the rest"),
         }
     }
-    // The lease goes back last: a successor must not start while our own writes are still on their way.
+    // The lease goes back last, and only if nothing is under way any more: a successor must not start while our own
+    // writes are still on their way. Otherwise it runs out by itself.
+    if drained {
+        resign.cancel();
+    }
     farewell.cancel();
     let _ = tokio::time::timeout(FAREWELL, async {
-        if let Some(election) = election {
+        if let Some(election) = election.filter(|_| drained) {
             let _ = election.await;
         }
         let _ = posting.await;

@@ -69,8 +69,9 @@ impl Cache {
     /// Every address that a Service of ours has published.
     pub(crate) fn living(&self) -> Vec<Living> {
         let state = self.read();
-        let with_address = state.services.values().filter(|s| !s.ingress.is_empty() && self.class.serves(s));
-        with_address.map(|s| Living { owner: s.owner.clone(), addresses: s.addresses() }).collect()
+        let serving = state.services.values().filter(|s| self.class.serves(s));
+        let living = serving.map(|s| Living { owner: s.owner.clone(), addresses: self.class.addresses(s) });
+        living.filter(|living| !living.addresses.is_empty()).collect()
     }
 
     /// Owners that may still have something outside.
@@ -85,13 +86,16 @@ impl Cache {
 
     /// This owner has nothing outside any more.
     pub(crate) fn released(&self, owner: &Owner) {
+        self.write().forget_departed(owner);
+    }
+
+    /// Forgets those departed that have nothing outside: a follower's leader has released them.
+    pub(crate) fn keep_departed(&self, owned: &HashSet<Owner>) {
         let mut state = self.write();
-        if let Entry::Occupied(mut owners) = state.departed.entry(owner.key.clone()) {
-            owners.get_mut().remove(owner);
-            if owners.get().is_empty() {
-                owners.remove();
-            }
-        }
+        state.departed.retain(|_, owners| {
+            owners.retain(|owner| owned.contains(owner));
+            !owners.is_empty()
+        });
     }
 
     /// Takes the answer to one of our own writes, so that the next look does not work on what it replaced.
@@ -101,10 +105,11 @@ impl Cache {
         let key = service.key().clone();
         if self.class.concerns(&service) {
             state.put(service);
-        } else {
+        } else if state.services.get(&key).is_some_and(|present| !is_newer(present, &service)) {
             state.remove(&key);
         }
-        state.services.get(&key).cloned()
+        // The watch may have been quicker, with a later state or with another Service of the same name.
+        state.services.get(&key).filter(|present| present.owner.uid.to_string() == answer_uid(answer)).cloned()
     }
 
     fn apply_service(&self, from: &wire::Service) -> Option<ServiceKey> {
@@ -155,6 +160,15 @@ fn group_key(service: &Service) -> Option<(Arc<str>, Arc<str>)> {
     Some((service.key().namespace.clone(), service.sharing_key.clone()?))
 }
 
+fn answer_uid(answer: &wire::Service) -> &str {
+    answer.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// Whether what we have is later than what one of our writes was answered with.
+fn is_newer(present: &Service, answer: &Service) -> bool {
+    present.owner.uid != answer.owner.uid || is_older(&answer.resource_version, &present.resource_version)
+}
+
 /// The API server's versions grow; where they cannot be compared, what came last counts.
 fn is_older(a: &str, b: &str) -> bool {
     matches!((a.parse::<u64>(), b.parse::<u64>()), (Ok(a), Ok(b)) if a < b)
@@ -170,6 +184,8 @@ impl State {
                 return false;
             }
         }
+        // It is back: what it has outside is in use again.
+        self.forget_departed(&service.owner);
         self.ungroup(&key);
         if let Some(group) = group_key(&service) {
             self.groups.entry(group).or_default().insert(key.clone());
@@ -181,6 +197,15 @@ impl State {
     fn remove(&mut self, key: &ServiceKey) -> Option<Arc<Service>> {
         self.ungroup(key);
         self.services.remove(key)
+    }
+
+    fn forget_departed(&mut self, owner: &Owner) {
+        if let Entry::Occupied(mut owners) = self.departed.entry(owner.key.clone()) {
+            owners.get_mut().remove(owner);
+            if owners.get().is_empty() {
+                owners.remove();
+            }
+        }
     }
 
     fn ungroup(&mut self, key: &ServiceKey) {

@@ -1,5 +1,6 @@
 //! Which Services are ours.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::object::Service;
@@ -38,6 +39,11 @@ impl Class {
     /// Whether we have put our finalizer on it.
     pub(crate) fn claimed(&self, service: &Service) -> bool {
         service.finalizer && service.claimed_by.as_ref() == Some(&self.name)
+    }
+
+    /// The addresses that we have published on it. What another controller published is not ours to keep.
+    pub(crate) fn addresses(&self, service: &Service) -> Vec<IpAddr> {
+        if self.claimed(service) { service.ingress.iter().map(|i| i.address).collect() } else { Vec::new() }
     }
 
     pub(crate) fn intent(&self, service: &Service) -> Intent {

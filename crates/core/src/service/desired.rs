@@ -7,7 +7,7 @@ use super::object::{EndpointState, Port, Service, Slice};
 use super::sharing::{self, Place};
 use crate::provider::{AddressAsk, Backend, ErrorKind, Frontend, ProviderError, Wanted};
 
-/// `addresses` are those on which it answers; `group` are the Services that share its address, itself included.
+/// `addresses` are those that we have published on it; `group` are the Services that share its address, itself included.
 pub(crate) fn desired(
     service: &Service,
     slices: &mut dyn Iterator<Item = &Slice>,
@@ -36,7 +36,7 @@ pub(crate) fn desired(
             families: service.families,
             requested: service.requested.to_vec(),
             share_with,
-            current: service.addresses(),
+            current: addresses.clone(),
             annotations: service.annotations.clone(),
         },
         addresses,

@@ -89,10 +89,6 @@ impl Service {
     pub(crate) fn key(&self) -> &ServiceKey {
         &self.owner.key
     }
-
-    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
-        self.ingress.iter().map(|i| i.address).collect()
-    }
 }
 
 /// Strings that occur again and again, kept once.

@@ -23,7 +23,7 @@ use super::wire;
 use crate::events::{Events, Severity, reference};
 use crate::key::ServiceKey;
 use crate::leader::Term;
-use crate::provider::{ErrorKind, LoadBalancers, ProviderError, Reachable, Verdict, Wanted};
+use crate::provider::{ErrorKind, LoadBalancers, Owner, ProviderError, Reachable, Verdict, Wanted};
 use crate::queue::Outcome;
 
 /// Around a whole look. Each call in it has a shorter one of its own; this one is for what nobody thought of.
@@ -159,7 +159,8 @@ impl<P: LoadBalancers> Reconciler<P> {
     /// What the Service wants on the addresses that it has published.
     pub(super) fn wanted(&self, service: &Service) -> Result<Wanted, ProviderError> {
         let group = self.cache.group(service);
-        self.cache.with_slices(service.key(), |slices| desired(service, slices, &group, service.addresses()))
+        let addresses = self.class.addresses(service);
+        self.cache.with_slices(service.key(), |slices| desired(service, slices, &group, addresses))
     }
 
     /// A Service without an address has nothing to compare.
@@ -227,6 +228,20 @@ impl<P: LoadBalancers> Reconciler<P> {
         self.metrics.writes.with_label_values(&[subresource.unwrap_or("metadata")]).inc();
         let answer = term.write(self.write_deadline, write).await?;
         Ok(answer.and_then(|answer| self.cache.wrote(&answer)))
+    }
+
+    /// Whether the API server itself says that this owner is gone. The cache is not asked: a watch may have died.
+    pub(super) async fn is_gone(&self, owner: &Owner) -> Result<bool, ProviderError> {
+        let api: Api<wire::Service> = Api::namespaced(self.client.clone(), &owner.key.namespace);
+        let tried = format!("cannot read Service {owner}");
+        match timeout(self.write_deadline, api.get_opt(&owner.key.name)).await {
+            Ok(Ok(found)) => {
+                let uid = found.and_then(|service| service.metadata.uid);
+                Ok(uid.is_none_or(|uid| uid != owner.uid.to_string()))
+            }
+            Ok(Err(error)) => Err(ProviderError::from_kube(&tried, &error)),
+            Err(_) => Err(ProviderError::new(ErrorKind::Unavailable, format!("{tried}: no answer in time"))),
+        }
     }
 
     /// Tells the user that a Service got its addresses, once they are published.

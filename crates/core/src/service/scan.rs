@@ -11,7 +11,7 @@ use super::orphans::{Caution, Orphans};
 use super::reconcile::Reconciler;
 use crate::key::ServiceKey;
 use crate::leader::{Moment, Term};
-use crate::provider::{LoadBalancers, Verdict};
+use crate::provider::{Listing, LoadBalancers, Owned, Verdict};
 use crate::queue::Queue;
 
 /// Listing everything outside may take a while, but not for ever.
@@ -34,11 +34,19 @@ impl<P: LoadBalancers> Scan<'_, P> {
                 return;
             }
             let term = self.reconciler.term.borrow().clone();
-            if let Some(term) = term {
-                self.compare();
-                self.collect(&mut orphans, &term).await;
-                self.reconciler.metrics.scans.inc();
+            let Some(owned) = self.owned().await else { continue };
+            match term {
+                Some(term) => {
+                    self.compare();
+                    self.collect(&owned, &mut orphans, &term).await;
+                }
+                None if owned.complete => {
+                    let owners = owned.items.into_iter().map(|owned| owned.owner).collect();
+                    self.reconciler.cache.keep_departed(&owners);
+                }
+                None => {}
             }
+            self.reconciler.metrics.scans.inc();
         }
     }
 
@@ -59,14 +67,18 @@ impl<P: LoadBalancers> Scan<'_, P> {
         self.queue.add_all(reconciler.cache.keys());
     }
 
-    async fn collect(&self, orphans: &mut Orphans, term: &Term) {
+    async fn owned(&self) -> Option<Listing<Owned>> {
+        match tokio::time::timeout(LISTING_DEADLINE, self.reconciler.provider.owned()).await {
+            Ok(Ok(owned)) => return Some(owned),
+            Ok(Err(error)) => warn!(%error, "cannot list what is outside; removing no orphans"),
+            Err(_) => warn!("no answer to the listing of what is outside; removing no orphans"),
+        }
+        None
+    }
+
+    async fn collect(&self, owned: &Listing<Owned>, orphans: &mut Orphans, term: &Term) {
         let reconciler = self.reconciler;
-        let owned = match tokio::time::timeout(LISTING_DEADLINE, reconciler.provider.owned()).await {
-            Ok(Ok(owned)) => owned,
-            Ok(Err(error)) => return warn!(%error, "cannot list what is outside; removing no orphans"),
-            Err(_) => return warn!("no answer to the listing of what is outside; removing no orphans"),
-        };
-        let plan = orphans.plan(&owned, &reconciler.cache.owners(), Moment::now(), self.caution);
+        let plan = orphans.plan(owned, &reconciler.cache.owners(), Moment::now(), self.caution);
         reconciler.metrics.orphans.set(count(plan.found));
         reconciler.metrics.orphans_braked.set(count(plan.braked));
         if plan.braked > 0 {
@@ -74,7 +86,15 @@ impl<P: LoadBalancers> Scan<'_, P> {
             warn!(orphans = plan.braked, limit, "too many orphans at once: removing none (--orphan-limit)");
         }
         for owner in plan.release {
-            match reconciler.provider.release(&owner, term).await {
+            let released = match reconciler.is_gone(&owner).await {
+                Ok(true) => reconciler.provider.release(&owner, term).await,
+                Ok(false) => {
+                    warn!(%owner, "looked like an orphan, but its Service is there: our view of Services is stale");
+                    continue;
+                }
+                Err(error) => Err(error),
+            };
+            match released {
                 Ok(()) => {
                     info!(%owner, uid = %owner.uid, "removed an orphan");
                     reconciler.metrics.orphans_released.inc();

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::cache::{Cache, ServiceSink};
 use super::class::{Class, Intent};
 use super::desired::desired;
 use super::names;
@@ -14,7 +16,9 @@ use super::object::{self, Service, Strings};
 use super::sharing::{Place, place};
 use super::status::{Status, withdrawal};
 use super::wire;
+use crate::key::ServiceKey;
 use crate::provider::{ErrorKind, Ingress, IpMode, ProviderError, Reachable, Realised};
+use crate::watch::Sink;
 
 fn read(json: Value) -> Service {
     let service: wire::Service = serde_json::from_value(json).unwrap();
@@ -233,6 +237,81 @@ fn classes_decide_who_serves() {
     for (story, service, strict, with_switch) in table {
         assert_eq!((ours.intent(&service), greedy.intent(&service)), (strict, with_switch), "{story}");
     }
+}
+
+fn claimed(name: &str, version: u32, more: &Value) -> Value {
+    let mut service = raw(
+        name,
+        &json!({
+            "metadata": {
+                "resourceVersion": version.to_string(), "finalizers": [names::FINALIZER],
+                "annotations": { names::CLAIMED_BY: "c" },
+            },
+            "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }] } },
+        }),
+    );
+    merge(&mut service, more);
+    service
+}
+
+fn wire(json: Value) -> wire::Service {
+    serde_json::from_value(json).unwrap()
+}
+
+fn cache() -> (Arc<Cache>, ServiceSink) {
+    let cache = Arc::new(Cache::new(Class { name: "c".into(), classless: false }, &[], Box::new(|_| {})));
+    (cache.clone(), ServiceSink::new(cache))
+}
+
+#[test]
+fn a_service_that_left_and_came_back_is_not_taken_for_departed() {
+    let (cache, mut sink) = cache();
+    let key = ServiceKey::new("ns", "s");
+    sink.apply(wire(claimed("s", 1, &json!({}))));
+    sink.apply(wire(raw("s", &json!({ "metadata": { "resourceVersion": "2" }, "spec": { "type": "ClusterIP" } }))));
+    assert_eq!(cache.departed(&key).len(), 1, "somebody else unclaimed it, and may not have released it");
+    sink.apply(wire(claimed("s", 3, &json!({}))));
+    assert_eq!(cache.departed(&key), []);
+}
+
+#[test]
+fn a_follower_forgets_the_departed_that_have_nothing_outside_any_more() {
+    let (cache, mut sink) = cache();
+    for name in ["gone", "left"] {
+        sink.apply(wire(claimed(name, 1, &json!({}))));
+        sink.delete(wire(claimed(name, 2, &json!({}))));
+    }
+    let left = cache.departed(&ServiceKey::new("ns", "left"));
+    cache.keep_departed(&left.iter().cloned().collect());
+    assert_eq!(cache.departed(&ServiceKey::new("ns", "left")), left);
+    assert_eq!(cache.departed(&ServiceKey::new("ns", "gone")), []);
+}
+
+#[test]
+fn the_answer_to_an_older_write_does_not_remove_what_the_watch_has_seen_since() {
+    let (cache, mut sink) = cache();
+    let unclaimed = |version: &str| {
+        wire(raw("s", &json!({ "metadata": { "resourceVersion": version }, "spec": { "type": "ClusterIP" } })))
+    };
+    sink.apply(wire(claimed("s", 5, &json!({}))));
+    assert!(cache.wrote(&unclaimed("4")).is_some(), "an answer that is older");
+    let other = json!({ "metadata": { "uid": uuid::Uuid::from_u128(9).to_string() } });
+    let mut namesake = unclaimed("9");
+    namesake.metadata.uid = Some(uuid::Uuid::from_u128(9).to_string());
+    sink.apply(wire(claimed("s", 3, &other)));
+    assert!(cache.wrote(&unclaimed("4")).is_none(), "the answer is about another Service of this name");
+    assert!(cache.service(&ServiceKey::new("ns", "s")).is_some());
+    assert!(cache.wrote(&namesake).is_none());
+    assert!(cache.service(&ServiceKey::new("ns", "s")).is_none(), "and this one is about it");
+}
+
+#[test]
+fn an_address_that_another_controller_published_is_not_a_living_one_of_ours() {
+    let (cache, mut sink) = cache();
+    sink.apply(wire(claimed("ours", 1, &json!({}))));
+    sink.apply(wire(claimed("theirs", 1, &json!({ "metadata": { "annotations": { names::CLAIMED_BY: null } } }))));
+    let living: Vec<_> = cache.living().into_iter().map(|l| l.owner.key.name).collect();
+    assert_eq!(living, ["ours".into()]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use groundcrew_testkit::eventually;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::harness::{Controller, Lab, SOON};
@@ -78,4 +78,25 @@ async fn a_label_on_the_lease_does_not_unseat_the_leader() {
     assert_eq!(after.lease_transitions, before.lease_transitions);
     assert!((controller.metric("groundcrew_leader_changes_total").await - 1.0).abs() < f64::EPSILON);
     controller.stop().await;
+}
+
+#[tokio::test]
+async fn a_lease_deleted_by_hand_never_makes_two_leaders() {
+    let lab = Lab::new("deleted-lease").await;
+    let first = lab.start(&["--lease-duration", "3s"]).await;
+    eventually("the first leads", SOON, async || if leads(&first).await { Ok(()) } else { Err("no") }).await.unwrap();
+    let second = lab.start(&["--lease-duration", "3s"]).await;
+    let leases: Api<Lease> = Api::namespaced(lab.client.clone(), &lab.namespace);
+    let before = leases.get("groundcrew-test").await.unwrap();
+    leases.delete("groundcrew-test", &DeleteParams::default()).await.unwrap();
+    eventually("somebody leads under a new Lease", SOON, async || {
+        assert!(!(leads(&first).await && leads(&second).await), "both lead");
+        let now = leases.get("groundcrew-test").await?;
+        let held = leads(&first).await || leads(&second).await;
+        if held && now.metadata.uid != before.metadata.uid { Ok(()) } else { Err(anyhow::anyhow!("{:?}", now.spec)) }
+    })
+    .await
+    .unwrap();
+    first.stop().await;
+    second.stop().await;
 }
