@@ -1,5 +1,6 @@
 //! Two processes, one Lease, one OVN: after the epoch has moved, nothing of the old leader commits.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use groundcrew_testkit::Signal;
@@ -147,9 +148,16 @@ async fn random_stops_of_the_leader_never_let_an_old_epoch_write() {
     let lab = Lab::new("random").await;
     let (mut leader, mut follower) = (lab.start("a").await, lab.start("b").await);
     lab.until_leads(&leader).await;
+    let mut published = Vec::new();
     for round in 0..rounds {
         (leader, follower) = random_round(&lab, round, leader, follower).await;
         assert_epochs_only_grow(&lab).await;
         assert_eq!(lab.rows().await.len(), round + 1, "one row a Service");
+        published.push(lab.address(&format!("churn-{round}")).await);
+        for (round, address) in published.iter().enumerate() {
+            assert_eq!(lab.address(&format!("churn-{round}")).await, *address, "a living address never changes");
+        }
+        let distinct: BTreeSet<_> = published.iter().collect();
+        assert_eq!(distinct.len(), published.len(), "no address is given twice");
     }
 }

@@ -101,6 +101,13 @@ impl Lab {
         .unwrap()
     }
 
+    /// The address that a served Service has published.
+    pub(crate) async fn address(&self, name: &str) -> String {
+        let service = self.services().get(name).await.unwrap();
+        let ingress = service.status.and_then(|status| status.load_balancer?.ingress).unwrap_or_default();
+        ingress.into_iter().find_map(|ingress| ingress.ip).unwrap()
+    }
+
     pub(crate) async fn until_leads(&self, controller: &Controller) {
         controller.until_leads(&self.client, &self.namespace, "groundcrew-ovn-lb", SOON).await.unwrap();
     }
