@@ -31,4 +31,4 @@ mod scratch;
 pub use eventually::eventually;
 pub use nix::sys::signal::Signal;
 pub use port::ReservedPort;
-pub use scratch::Scratch;
+pub use scratch::{HeldLogs, Scratch};

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail};
 
@@ -47,10 +47,36 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if !std::thread::panicking() && std::env::var_os(KEEP).is_none() {
+        if !std::thread::panicking() && std::env::var_os(KEEP).is_none() && !HELD.load(Ordering::Relaxed) {
             // What could not be removed now is the sweeper's.
             let _ = fs::remove_dir_all(&self.path);
         }
+    }
+}
+
+static HELD: AtomicBool = AtomicBool::new(false);
+
+/// The logs of a program that returns errors, as a test does not: they stay until the process ends, so that it can
+/// still decide to keep them when the fixtures are gone.
+#[derive(Debug)]
+pub struct HeldLogs(&'static Path);
+
+impl HeldLogs {
+    /// To be called before the first fixture is made.
+    pub fn hold() -> Result<Self> {
+        HELD.store(true, Ordering::Relaxed);
+        root().map(Self)
+    }
+
+    /// Where they are.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.0
+    }
+
+    /// Leaves them there after the end.
+    pub fn keep(&self) -> Result<()> {
+        mark_kept(self.0).with_context(|| format!("keep {}", self.0.display()))
     }
 }
 
@@ -108,17 +134,21 @@ fn sweeper(path: &Path) -> Result<ChildStdin> {
 
 /// Fixtures shared by a whole test binary are never dropped: a panic marks all that is there as worth keeping.
 fn keep_after_panic(root: &Path) {
-    let marker = root.join("keep");
     if std::env::var_os(KEEP).is_some() {
-        let _ = fs::write(&marker, "");
+        let _ = mark_kept(root);
     }
     let before = std::panic::take_hook();
     let root = root.to_owned();
     std::panic::set_hook(Box::new(move |info| {
         before(info);
         #[allow(clippy::print_stderr, reason = "whoever reads of the failed test wants to know")]
-        if fs::write(&marker, "").is_ok() {
+        if mark_kept(&root).is_ok() {
             eprintln!("the logs are kept in {}", root.display());
         }
     }));
+}
+
+/// The sweeper looks for this file.
+fn mark_kept(root: &Path) -> std::io::Result<()> {
+    fs::write(root.join("keep"), "")
 }
