@@ -27,6 +27,8 @@ def serve(name, http_port, udp_port):
 
     class Server(http.server.ThreadingHTTPServer):
         address_family = socket.AF_INET6
+        # With the default of 5, a moment without CPU loses connections, and that looks like an outage of OVN.
+        request_queue_size = 128
 
     udp = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     udp.bind(("::", int(udp_port)))
