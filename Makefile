@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: advisories bench build clean docs fmt help lint soak test
+.PHONY: advisories bench build clean demo docs fmt help lint soak test
 
 step := hack/step
 
@@ -33,6 +33,11 @@ lint: ## check formatting, clippy, licences and sources of dependencies, and she
 advisories: ## check dependencies for known vulnerabilities (needs a network)
 	@$(step) setup hack/setup lint
 	@$(step) advisories hack/deny advisories
+
+demo: ## see a load balancer vanish and come back; KEEP=1 leaves it running
+	@$(step) setup hack/setup ovn kube $(if $(KEEP),kubectl)
+	@$(step) build cargo build --quiet -p groundcrew -p groundcrew-e2e
+	@$(step) demo $${CARGO_TARGET_DIR:-target}/debug/demo $(if $(KEEP),--keep)
 
 bench: ## measure; SCENARIO=name and N=count choose what and how much
 	@$(step) setup hack/setup ovn kube
