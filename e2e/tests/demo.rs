@@ -29,7 +29,7 @@ fn a_demo_that_fails_names_the_step_and_keeps_the_logs() {
     let mut demo = Command::new(env!("CARGO_BIN_EXE_demo"));
     let demo = demo.env("KUBEBUILDER_ASSETS", dir.path()).env("TMPDIR", dir.path()).output().unwrap();
     let said = String::from_utf8(demo.stderr).unwrap();
-    assert!(!demo.status.success() && said.contains("1. A cluster") && said.contains("the disk is full"), "{said}");
-    let logs = said.split_once("process are in ").and_then(|(_, rest)| rest.split(": ").next()).unwrap();
-    assert!(Path::new(logs).join("kube-0/etcd.log").is_file(), "{said}");
+    assert!(!demo.status.success() && said.contains("step 1. ") && said.contains("the disk is full"), "{said}");
+    let (_, logs) = said.split_once("process are in ").unwrap();
+    assert!(Path::new(logs.trim()).join("kube-0/etcd.log").is_file(), "{said}");
 }

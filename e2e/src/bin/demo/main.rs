@@ -10,7 +10,7 @@ mod world;
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::{Parser, Subcommand};
 use groundcrew_testkit::HeldLogs;
 
@@ -46,12 +46,13 @@ async fn main() -> ExitCode {
 async fn tell(keep: bool) -> Result<()> {
     let logs = HeldLogs::hold()?;
     let mut story = Story::default();
-    story::print("Everything here is real and runs on this machine. Every time is measured.\n")?;
+    story::print("Everything here is real and runs on this machine. Times are measured as it goes.\n")?;
     match Box::pin(scenes::play(&mut story, &logs, keep)).await {
         Ok(()) => story::print("\nThe end: nothing of it is running any more.\n"),
         Err(error) => {
             logs.keep()?;
-            Err(error.context(format!("{story} failed; the logs of every process are in {}", logs.path().display())))
+            let logs = logs.path().display();
+            Err(anyhow!("step {story} failed: {error:#}\nThe logs of every process are in {logs}"))
         }
     }
 }

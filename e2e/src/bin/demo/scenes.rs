@@ -125,7 +125,7 @@ async fn collect_garbage(story: &Story, world: &World, mut requests: Requests) -
     ))?;
     story.say("")?;
     story.say(format_args!("the outage took              {:>9}", ms(tally.outage()?)))?;
-    story.say(format_args!("polling every two minutes    {:>9} at worst, half of it on average", ms(POLL)))
+    story.say(format_args!("polling every two minutes    {:>9} at worst (its interval, not measured)", ms(POLL)))
 }
 
 async fn take_down(story: &Story, world: &World) -> Result<()> {
@@ -141,12 +141,12 @@ async fn take_down(story: &Story, world: &World) -> Result<()> {
 
 fn tell_how_to_look_around(story: &Story, world: &World, logs: &HeldLogs, vip: SocketAddr) -> Result<()> {
     let mut curl = Command::new("curl");
-    curl.args(["-s", &format!("http://{vip}/")]);
+    curl.args(["-s", &format!("http://{}/", vip.ip())]);
     let curl = typed(&world.lab.client().command(&curl)?);
     let nbctl = format!("ovn-nbctl --db={}", world.lab.northbound().remotes());
     for (what, command) in [
         ("ask Kubernetes", format!("export KUBECONFIG={}", world.control_plane.kubeconfig_path().display())),
-        ("", format!("kubectl --namespace {PROJECT} get services,eips,events")),
+        ("", format!("$(hack/setup which kubectl) --namespace {PROJECT} get services,eips,events")),
         ("ask OVN", format!("{nbctl} {LOAD_BALANCERS}")),
         ("delete the rows again", format!("{nbctl} --all destroy Load_Balancer")),
         ("send a request", curl),
