@@ -18,7 +18,7 @@ use crate::world::{ADDRESSES, PROJECT, SERVICE, SOON, World, timed};
 const LOAD_BALANCERS: &str = "--columns=name,vips,protocol list Load_Balancer";
 /// One of the load balancers that kube-ovn makes for a VPC, and knows as its own.
 const OF_KUBE_OVN: &str = "vpc-proj-tcp-load";
-/// How often the watcher of kube-dc looks, which is what tenants there have today.
+/// How often the watcher looks that kube-dc has for this.
 const POLL: Duration = Duration::from_mins(2);
 
 pub(crate) async fn play(story: &mut Story, logs: &HeldLogs, keep: bool) -> Result<()> {
@@ -53,7 +53,7 @@ fn tell_start(story: &Story, world: &World) -> Result<()> {
     story.say("")?;
     story.say("client ---- [ext-public] ---- (proj) ---- [proj-default] ---- pod1      pod2")?;
     story.say(format_args!(
-        "{}             router        switch             {} {}",
+        "{:<30}router      switch              {:<10}{}",
         world.lab.client().address(),
         world.lab.pod(0).address(),
         world.lab.pod(1).address()
