@@ -22,6 +22,9 @@ pub enum FrameError {
         /// The offending byte.
         byte: u8,
     },
+    /// A message that is not UTF-8.
+    #[error("a message that is not UTF-8")]
+    NotText,
     /// The message is larger than this client accepts.
     #[error("message larger than {limit} bytes; raise `max_message` if the database is really that large")]
     TooLarge {
@@ -39,12 +42,31 @@ pub enum FrameError {
     Io(io::Error),
 }
 
+/// The members of a message that are remembered. JSON-RPC has five; what comes after these is not looked at.
+const MOST_MEMBERS: usize = 8;
+
 /// Finds the end of JSON objects in bytes that arrive piecemeal.
+///
+/// On its way it notes where the members of the outermost object are, so that nobody has to walk through a snapshot of
+/// many megabytes a second time only to find where it begins and ends.
 #[derive(Debug, Default)]
 pub struct Scanner {
     depth: u32,
     in_string: bool,
     escaped: bool,
+    /// Bytes of the message before those that `scan` is given next.
+    offset: usize,
+    members: Vec<Member>,
+    /// Where the member begins that is being looked at, and its colon if that was passed.
+    member: (usize, Option<usize>),
+}
+
+/// Where a member of the outermost object is, counted from the message's first byte.
+#[derive(Debug, Clone, Copy)]
+struct Member {
+    start: usize,
+    colon: usize,
+    end: usize,
 }
 
 impl Scanner {
@@ -59,46 +81,106 @@ impl Scanner {
     /// White space between messages counts as part of the message that follows.
     pub fn scan(&mut self, bytes: &[u8]) -> Result<Option<usize>, FrameError> {
         let mut at = 0;
-        while let Some(rest) = bytes.get(at..) {
+        while let Some(&byte) = bytes.get(at) {
             if self.in_string {
                 if self.escaped {
-                    if rest.is_empty() {
-                        return Ok(None);
-                    }
                     self.escaped = false;
                     at += 1;
                     continue;
                 }
-                match rest.iter().position(|b| matches!(b, b'"' | b'\\')) {
-                    None => return Ok(None),
-                    Some(n) => {
-                        self.escaped = rest[n] == b'\\';
-                        self.in_string = self.escaped;
-                        at += n + 1;
-                    }
-                }
+                let Some(n) = quote_or_backslash(&bytes[at..]) else { break };
+                self.escaped = bytes[at + n] == b'\\';
+                self.in_string = self.escaped;
+                at += n + 1;
                 continue;
             }
-            let Some(n) = rest.iter().position(|b| matches!(b, b'"' | b'{' | b'}' | b'[' | b']') || self.depth == 0)
-            else {
-                return Ok(None);
-            };
-            at += n + 1;
-            match rest[n] {
-                b'{' => self.depth += 1,
-                b' ' | b'\t' | b'\r' | b'\n' if self.depth == 0 => {}
+            at += 1;
+            match byte {
+                b'"' if self.depth > 0 => self.in_string = true,
+                b'{' if self.depth == 0 => {
+                    self.depth = 1;
+                    self.members.clear();
+                    self.member = (self.offset + at, None);
+                }
+                b' ' | b'\t' | b'\r' | b'\n' => {}
                 byte if self.depth == 0 => return Err(FrameError::Garbage { byte }),
-                b'"' => self.in_string = true,
-                b'[' => self.depth += 1,
-                _ => {
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => {
                     self.depth -= 1;
                     if self.depth == 0 {
+                        self.end_member(at - 1);
+                        self.offset = 0;
                         return Ok(Some(at));
                     }
                 }
+                b':' if self.depth == 1 => self.member.1 = Some(self.offset + at - 1),
+                b',' if self.depth == 1 => {
+                    self.end_member(at - 1);
+                    self.member = (self.offset + at, None);
+                }
+                _ => {}
             }
         }
+        self.offset += bytes.len();
         Ok(None)
+    }
+
+    /// The message that [`Scanner::scan`] has just found the end of.
+    #[must_use]
+    pub fn frame<'a>(&'a self, text: &'a str) -> Frame<'a> {
+        Frame { text, members: &self.members }
+    }
+
+    fn end_member(&mut self, at: usize) {
+        if let (start, Some(colon)) = self.member
+            && self.members.len() < MOST_MEMBERS
+        {
+            self.members.push(Member { start, colon, end: self.offset + at });
+        }
+    }
+}
+
+/// Eight bytes at a time: most of a message is text.
+fn quote_or_backslash(bytes: &[u8]) -> Option<usize> {
+    const ONES: u64 = u64::from_le_bytes([0x01; 8]);
+    const HIGHS: u64 = u64::from_le_bytes([0x80; 8]);
+    // The lowest bit that is set belongs to the first byte that is zero; those above it may be wrong.
+    let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (n, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let hits = zeros(word ^ (ONES * u64::from(b'"'))) | zeros(word ^ (ONES * u64::from(b'\\')));
+        if hits != 0 {
+            return Some(8 * n + hits.trailing_zeros() as usize / 8);
+        }
+    }
+    rest.iter().position(|b| matches!(b, b'"' | b'\\')).map(|n| 8 * words.len() + n)
+}
+
+/// One message and where its members are.
+#[derive(Debug, Clone, Copy)]
+pub struct Frame<'a> {
+    text: &'a str,
+    members: &'a [Member],
+}
+
+impl<'a> Frame<'a> {
+    /// The whole message.
+    #[must_use]
+    pub fn text(&self) -> &'a str {
+        self.text
+    }
+
+    /// The value of a member of the message. Its end was found by counting brackets: whether it is JSON shows when it is read.
+    #[must_use]
+    pub fn member(&self, name: &str) -> Option<&'a str> {
+        let text = |from, to| self.text.get(from..to).map_or("", str::trim_ascii);
+        self.members
+            .iter()
+            .find(|member| {
+                text(member.start, member.colon).strip_prefix('"').and_then(|key| key.strip_suffix('"')) == Some(name)
+            })
+            .map(|member| text(member.colon + 1, member.end))
     }
 }
 
@@ -128,10 +210,11 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     }
 
     /// The next message.
-    pub async fn next(&mut self) -> Result<&[u8], FrameError> {
+    pub async fn next(&mut self) -> Result<Frame<'_>, FrameError> {
         let frame = self.find().await?;
         self.start = frame.end;
-        Ok(&self.buffer[frame])
+        let text = std::str::from_utf8(&self.buffer[frame]).map_err(|_| FrameError::NotText)?;
+        Ok(self.scanner.frame(text))
     }
 
     async fn find(&mut self) -> Result<Range<usize>, FrameError> {
@@ -200,7 +283,16 @@ mod tests {
         let mut messages = Vec::new();
         loop {
             match reader.next().await {
-                Ok(frame) => messages.push(serde_json::from_slice(frame).unwrap()),
+                Ok(frame) => {
+                    let message: Value = serde_json::from_str(frame.text()).unwrap();
+                    for (name, value) in message.as_object().unwrap() {
+                        // A name with an escape is none of JSON-RPC's.
+                        if serde_json::to_string(name).unwrap().len() == name.len() + 2 {
+                            assert_eq!(serde_json::from_str::<Value>(frame.member(name).unwrap()).unwrap(), *value);
+                        }
+                    }
+                    messages.push(message);
+                }
                 Err(error) => return (messages, error),
             }
         }

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::value::RawValue;
 use tokio::io::{AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -75,13 +74,13 @@ pub(crate) struct Caller {
     next_id: AtomicU64,
 }
 
-type Answer = Result<Box<RawValue>, Box<RawValue>>;
+type Answer = Result<Box<str>, Box<str>>;
 
 /// How a call ended without a result.
 #[derive(Debug)]
 pub(crate) enum CallError {
     /// The server's error.
-    Refused(Box<RawValue>),
+    Refused(Box<str>),
     /// No byte left.
     NotSent(String),
     /// Some or all of it left.
@@ -95,7 +94,7 @@ impl Caller {
         method: &str,
         params: &impl Serialize,
         deadline: Instant,
-    ) -> Result<Box<RawValue>, CallError> {
+    ) -> Result<Box<str>, CallError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let bytes = message::call(id, method, params).map_err(|error| CallError::NotSent(error.to_string()))?;
         let fate = Fate::default();
@@ -136,7 +135,7 @@ impl Caller {
             Message::Reply { id, result } => match self.waiting(|waiting| waiting.remove(&id)) {
                 Some(waiter) => {
                     // The waiter may have given up in between; its answer is nobody's then.
-                    let _ = waiter.send(result.map(ToOwned::to_owned).map_err(ToOwned::to_owned));
+                    let _ = waiter.send(result.map(Into::into).map_err(Into::into));
                     Ok(None)
                 }
                 None => Ok(Some(message)),

@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use tokio::sync::{Notify, watch};
 
 use crate::client::Client;
@@ -128,16 +127,16 @@ impl<'a> LockCalls<'a> {
     }
 
     /// Takes a reply if it answers one of our requests.
-    pub(crate) fn reply(&mut self, id: u64, result: Result<&RawValue, &RawValue>) -> bool {
+    pub(crate) fn reply(&mut self, id: u64, result: Result<&str, &str>) -> bool {
         let Some(name) = self.calls.remove(&id) else { return false };
-        let locked = result.ok().and_then(|reply| serde_json::from_str::<LockReply>(reply.get()).ok());
+        let locked = result.ok().and_then(|reply| serde_json::from_str::<LockReply>(reply).ok());
         self.locks.set(&name, locked.is_some_and(|reply| reply.locked));
         true
     }
 
     /// The server's `locked` or `stolen`.
-    pub(crate) fn notification(&mut self, params: &RawValue, held: bool) {
-        if let Ok([name]) = serde_json::from_str::<[String; 1]>(params.get()) {
+    pub(crate) fn notification(&mut self, params: &str, held: bool) {
+        if let Ok([name]) = serde_json::from_str::<[String; 1]>(params) {
             self.locks.set(&name, held);
         }
     }

@@ -5,38 +5,32 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// A message from the server, its content not looked at yet.
+use crate::codec::Frame;
+use crate::update::Key;
+
+/// A message from the server. Its parts are JSON that was not looked at yet, and perhaps none.
 #[derive(Debug)]
 pub(crate) enum Message<'a> {
-    Request { id: &'a RawValue, method: Cow<'a, str>, params: &'a RawValue },
-    Notification { method: Cow<'a, str>, params: &'a RawValue },
-    Reply { id: u64, result: Result<&'a RawValue, &'a RawValue> },
-}
-
-#[derive(Deserialize)]
-struct Envelope<'a> {
-    #[serde(borrow, default)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    method: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    params: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    result: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    error: Option<&'a RawValue>,
+    Request { id: &'a str, method: Cow<'a, str>, params: &'a str },
+    Notification { method: Cow<'a, str>, params: &'a str },
+    Reply { id: u64, result: Result<&'a str, &'a str> },
 }
 
 impl<'a> Message<'a> {
-    pub(crate) fn parse(frame: &'a [u8]) -> Result<Self, String> {
-        let envelope: Envelope<'a> = serde_json::from_slice(frame).map_err(|error| error.to_string())?;
-        let params = envelope.params.unwrap_or(RawValue::NULL);
-        match (envelope.method, envelope.id) {
-            (Some(method), Some(id)) => Ok(Self::Request { id, method, params }),
-            (Some(method), None) => Ok(Self::Notification { method, params }),
+    pub(crate) fn parse(frame: Frame<'a>) -> Result<Self, String> {
+        let member = |name| frame.member(name).filter(|value| *value != "null");
+        let params = member("params").unwrap_or("null");
+        match (member("method"), member("id")) {
+            (Some(method), id) => {
+                let method = serde_json::from_str::<Key<'a>>(method).map_err(|error| error.to_string())?.0;
+                Ok(match id {
+                    Some(id) => Self::Request { id, method, params },
+                    None => Self::Notification { method, params },
+                })
+            }
             (None, Some(id)) => {
-                let id = id.get().parse().map_err(|_| format!("a reply to {}, which was never asked", id.get()))?;
-                let result = envelope.error.map_or(Ok(envelope.result.unwrap_or(RawValue::NULL)), Err);
+                let id = id.parse().map_err(|_| format!("a reply to {id}, which was never asked"))?;
+                let result = member("error").map_or(Ok(member("result").unwrap_or("null")), Err);
                 Ok(Self::Reply { id, result })
             }
             (None, None) => Err("a message with neither a method nor an id".into()),
@@ -62,12 +56,14 @@ pub(crate) fn call(id: u64, method: &str, params: &impl Serialize) -> Result<Vec
     serde_json::to_vec(&Call { id, method, params })
 }
 
-pub(crate) fn answer(id: &RawValue, result: Result<&RawValue, &str>) -> Result<Vec<u8>, serde_json::Error> {
-    serde_json::to_vec(&Answer { id, result: result.ok(), error: result.err() })
+pub(crate) fn answer(id: &str, result: Result<&str, &str>) -> Result<Vec<u8>, serde_json::Error> {
+    let id = serde_json::from_str(id)?;
+    let (result, error) = (result.ok().map(serde_json::from_str).transpose()?, result.err());
+    serde_json::to_vec(&Answer { id, result, error })
 }
 
 /// The words in an error, which is a string or an object depending on who reports it.
-pub(crate) fn error_words(error: &RawValue) -> (String, String) {
+pub(crate) fn error_words(error: &str) -> (String, String) {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Wire {
@@ -78,26 +74,38 @@ pub(crate) fn error_words(error: &RawValue) -> (String, String) {
             details: String,
         },
     }
-    match serde_json::from_str(error.get()) {
+    match serde_json::from_str(error) {
         Ok(Wire::Words(error)) => (error, String::new()),
         Ok(Wire::Object { error, details }) => (error, details),
-        Err(_) => (error.get().to_owned(), String::new()),
+        Err(_) => (error.to_owned(), String::new()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::Scanner;
+
+    fn kind(text: &str) -> Result<&'static str, String> {
+        let mut scanner = Scanner::default();
+        assert_eq!(scanner.scan(text.as_bytes()).unwrap(), Some(text.len()));
+        Ok(match Message::parse(scanner.frame(text))? {
+            Message::Request { .. } => "request",
+            Message::Notification { .. } => "notification",
+            Message::Reply { id: 3, result: Ok(_) } => "result",
+            Message::Reply { id: 3, result: Err(_) } => "error",
+            Message::Reply { .. } => "reply to another",
+        })
+    }
 
     #[test]
     fn the_four_kinds_of_message_are_told_apart() {
-        let parse = |text: &'static str| Message::parse(text.as_bytes());
-        assert!(matches!(parse(r#"{"id":"echo","method":"echo","params":[]}"#), Ok(Message::Request { .. })));
-        assert!(matches!(parse(r#"{"id":null,"method":"update3","params":[]}"#), Ok(Message::Notification { .. })));
-        assert!(matches!(parse(r#"{"id":3,"result":null,"error":null}"#), Ok(Message::Reply { id: 3, result: Ok(_) })));
-        assert!(matches!(parse(r#"{"id":3,"error":"unknown method"}"#), Ok(Message::Reply { id: 3, result: Err(_) })));
-        for bad in ["{}", r#"{"id":"x","result":1}"#, "{not json}"] {
-            assert!(Message::parse(bad.as_bytes()).is_err());
+        assert_eq!(kind(r#"{"id":"echo","method":"echo","params":[]}"#), Ok("request"));
+        assert_eq!(kind(r#"{"id":null,"method":"update3","params":[]}"#), Ok("notification"));
+        assert_eq!(kind(r#"{"id":3,"result":null,"error":null}"#), Ok("result"));
+        assert_eq!(kind(r#" { "error" : "unknown method" , "id" : 3 } "#.trim_end()), Ok("error"));
+        for bad in ["{}", r#"{"id":"x","result":1}"#, "{not json}", r#"{"id":3 3,"result":1}"#, r#"{"method":x}"#] {
+            assert!(kind(bad).is_err(), "{bad}");
         }
     }
 }

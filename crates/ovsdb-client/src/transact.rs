@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use crate::endpoint::Endpoint;
@@ -32,9 +31,9 @@ struct WireResult {
 }
 
 /// Results come one per operation; after a failed one there are nulls, and a failed commit adds one more.
-pub(crate) fn outcome(reply: &RawValue, ops: usize, endpoint: &Endpoint) -> Result<Vec<OpResult>, TransactError> {
+pub(crate) fn outcome(reply: &str, ops: usize, endpoint: &Endpoint) -> Result<Vec<OpResult>, TransactError> {
     let rejected = |op, error: String, details| TransactError::Rejected { op, error, details };
-    let wire: Vec<Option<WireResult>> = serde_json::from_str(reply.get())
+    let wire: Vec<Option<WireResult>> = serde_json::from_str(reply)
         .map_err(|error| TransactError::Unknown { endpoint: endpoint.clone(), reason: error.to_string() })?;
     let mut results = Vec::with_capacity(ops);
     for (n, result) in wire.into_iter().enumerate() {
@@ -56,7 +55,7 @@ mod tests {
     use super::*;
 
     fn read(json: &str, ops: usize) -> Result<Vec<OpResult>, TransactError> {
-        outcome(&RawValue::from_string(json.into()).unwrap(), ops, &"unix:/x".parse().unwrap())
+        outcome(json, ops, &"unix:/x".parse().unwrap())
     }
 
     #[test]

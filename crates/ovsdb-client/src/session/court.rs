@@ -109,8 +109,7 @@ impl Court {
         let mut link = Link::new(stream, endpoint.clone(), &self.config);
 
         let known = ask(&mut link, "list_dbs", &json!([])).await?;
-        let known: Vec<String> =
-            serde_json::from_str(known.get()).map_err(|error| Cause::Protocol(error.to_string()))?;
+        let known: Vec<String> = serde_json::from_str(&known).map_err(|error| Cause::Protocol(error.to_string()))?;
         let server = if known.iter().any(|name| name == "_Server") {
             // A converted or removed database then ends the monitor instead of the connection.
             ask(&mut link, "set_db_change_aware", &json!([true])).await?;
@@ -118,8 +117,7 @@ impl Court {
             let request = json!(["_Server", SERVER_MONITOR, {"Database": [{"columns": columns}]}]);
             let reply = ask(&mut link, "monitor_cond", &request).await?;
             let mut server = Server::default();
-            apply(reply.get(), &mut server, &mut Touched::default())
-                .map_err(|error| Cause::Protocol(error.to_string()))?;
+            apply(&reply, &mut server, &mut Touched::default()).map_err(|error| Cause::Protocol(error.to_string()))?;
             Some(server)
         } else if known.contains(&self.database) {
             // Older than clusters: whatever it is, it leads.
@@ -186,23 +184,21 @@ impl Court {
 }
 
 /// Applies a notification of the `_Server` monitor; others are none of our business yet.
-pub(super) fn update_server(server: &mut Server, params: &RawValue) -> Result<(), Cause> {
-    if let Ok((SERVER_MONITOR, updates)) = serde_json::from_str::<(&str, &RawValue)>(params.get()) {
+pub(super) fn update_server(server: &mut Server, params: &str) -> Result<(), Cause> {
+    if let Ok((SERVER_MONITOR, updates)) = serde_json::from_str::<(&str, &RawValue)>(params) {
         apply(updates.get(), server, &mut Touched::default()).map_err(|error| Cause::Protocol(error.to_string()))?;
     }
     Ok(())
 }
 
 /// Asks and waits, on a connection that nobody else uses yet.
-async fn ask(link: &mut Link, method: &'static str, params: &serde_json::Value) -> Result<Box<RawValue>, Cause> {
+async fn ask(link: &mut Link, method: &'static str, params: &serde_json::Value) -> Result<Box<str>, Cause> {
     let caller = Arc::clone(&link.caller);
     let asked = caller.post(method, params)?;
     loop {
         match caller.route(link.message().await?)? {
             Some(Message::Reply { id, result }) if id == asked => {
-                return result
-                    .map(ToOwned::to_owned)
-                    .map_err(|error| Cause::Refusal { method, error: error_words(error).0 });
+                return result.map(Into::into).map_err(|error| Cause::Refusal { method, error: error_words(error).0 });
             }
             _ => {}
         }

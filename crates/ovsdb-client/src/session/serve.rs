@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep_until};
 use tracing::info;
 
@@ -182,7 +181,7 @@ impl<D: Database> Keeper<D> {
     }
 
     /// Both `_Server` and an old server's replica speak this dialect.
-    fn update2(&mut self, params: &RawValue, server: Option<&mut super::server::Server>) -> Result<(), Cause> {
+    fn update2(&mut self, params: &str, server: Option<&mut super::server::Server>) -> Result<(), Cause> {
         if let Some(server) = server {
             update_server(server, params)?;
         }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, SeqAccess, Visitor};
 use serde_json::json;
-use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use crate::error::Cause;
@@ -46,7 +45,7 @@ struct Current<D> {
 enum Phase<D> {
     Idle,
     Schema { id: u64 },
-    Monitor { id: u64, dialect: Dialect, empty: D, wanted: Wanted, reason: ResyncReason, early: Vec<Box<RawValue>> },
+    Monitor { id: u64, dialect: Dialect, empty: D, wanted: Wanted, reason: ResyncReason, early: Vec<Box<str>> },
     Live,
 }
 
@@ -95,14 +94,14 @@ impl<D: Database> Follower<D> {
     pub(super) fn reply(
         &mut self,
         id: u64,
-        result: Result<&RawValue, &RawValue>,
+        result: Result<&str, &str>,
         caller: &Caller,
         cid: Option<Uuid>,
     ) -> Result<(), Cause> {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Schema { id: asked } if asked == id => {
                 let schema = result.map_err(|error| refusal("get_schema", error))?;
-                let schema: Schema = serde_json::from_str(schema.get()).map_err(protocol)?;
+                let schema: Schema = serde_json::from_str(schema).map_err(protocol)?;
                 let (empty, wanted) = self.prototype.empty(&schema)?;
                 if wanted.is_empty() {
                     // A monitor of nothing is refused, and complete as it is.
@@ -158,13 +157,13 @@ impl<D: Database> Follower<D> {
     #[allow(clippy::too_many_arguments, reason = "the fields of the phase that ends here")]
     fn synced(
         &mut self,
-        reply: &RawValue,
+        reply: &str,
         dialect: Dialect,
         empty: D,
         wanted: Wanted,
         reason: ResyncReason,
         cid: Option<Uuid>,
-        early: &[Box<RawValue>],
+        early: &[Box<str>],
     ) -> Result<(), Cause> {
         let mut touched = Touched::default();
         let (resumed, transaction, database) = if dialect == Dialect::CondSince {
@@ -173,8 +172,8 @@ impl<D: Database> Follower<D> {
                 empty,
                 touched: &mut touched,
             };
-            let mut deserializer = serde_json::Deserializer::from_str(reply.get());
-            match seed.deserialize(&mut deserializer) {
+            let mut deserializer = serde_json::Deserializer::from_str(reply);
+            match seed.deserialize(&mut deserializer).and_then(|read| deserializer.end().map(|()| read)) {
                 Ok(reply) => reply,
                 Err(error) => {
                     if let Some(current) = &mut self.current {
@@ -185,7 +184,7 @@ impl<D: Database> Follower<D> {
             }
         } else {
             let mut database = empty;
-            apply(reply.get(), &mut database, &mut touched).map_err(protocol)?;
+            apply(reply, &mut database, &mut touched).map_err(protocol)?;
             (false, Uuid::nil(), database)
         };
         let rows = if resumed {
@@ -205,12 +204,12 @@ impl<D: Database> Follower<D> {
     }
 
     /// Takes an `update`, `update2` or `update3`.
-    pub(super) fn notification(&mut self, params: &RawValue) -> Result<(), Cause> {
+    pub(super) fn notification(&mut self, params: &str) -> Result<(), Cause> {
         match &mut self.phase {
             Phase::Live => self.update(params),
             Phase::Monitor { early, .. } => {
-                early.push(params.to_owned());
-                if early.iter().map(|params| params.get().len()).sum::<usize>() > MOST_EARLY_BYTES {
+                early.push(params.into());
+                if early.iter().map(|params| params.len()).sum::<usize>() > MOST_EARLY_BYTES {
                     return Err(Cause::Protocol("updates without the snapshot that they build on".into()));
                 }
                 Ok(())
@@ -220,12 +219,12 @@ impl<D: Database> Follower<D> {
         }
     }
 
-    fn update(&mut self, params: &RawValue) -> Result<(), Cause> {
+    fn update(&mut self, params: &str) -> Result<(), Cause> {
         let Some(current) = &mut self.current else { return Ok(()) };
         // A broken update must leave what consumers see alone, so it is applied to a copy; copies are cheap.
         let mut update = Update { database: current.database.clone(), touched: Touched::default(), transaction: None };
-        let mut deserializer = serde_json::Deserializer::from_str(params.get());
-        match update.deserialize_into(&mut deserializer) {
+        let mut deserializer = serde_json::Deserializer::from_str(params);
+        match update.deserialize_into(&mut deserializer).and_then(|ours| deserializer.end().map(|()| ours)) {
             Ok(true) => {}
             Ok(false) => return Ok(()),
             Err(error) => {
@@ -241,8 +240,8 @@ impl<D: Database> Follower<D> {
     }
 
     /// Whether the server has ended our monitor.
-    pub(super) fn is_canceled(params: &RawValue) -> bool {
-        serde_json::from_str::<[&str; 1]>(params.get()).is_ok_and(|[id]| id == MONITOR)
+    pub(super) fn is_canceled(params: &str) -> bool {
+        serde_json::from_str::<[&str; 1]>(params).is_ok_and(|[id]| id == MONITOR)
     }
 }
 
@@ -251,7 +250,7 @@ fn protocol(error: serde_json::Error) -> Cause {
     Cause::Protocol(error.to_string())
 }
 
-fn refusal(method: &'static str, error: &RawValue) -> Cause {
+fn refusal(method: &'static str, error: &str) -> Cause {
     let (error, details) = error_words(error);
     Cause::Refusal { method, error: format!("{error} {details}").trim_end().into() }
 }

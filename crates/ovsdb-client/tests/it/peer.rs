@@ -68,7 +68,7 @@ impl Visitor {
     /// The next request that is no probe.
     async fn request(&mut self) -> Value {
         loop {
-            let request: Value = serde_json::from_slice(soon(self.reader.next()).await.unwrap()).unwrap();
+            let request: Value = serde_json::from_str(soon(self.reader.next()).await.unwrap().text()).unwrap();
             if request["method"] != "echo" {
                 return request;
             }
