@@ -68,8 +68,7 @@ impl StrMap {
         for (key, value) in pairs {
             for piece in [key, value] {
                 text.push_str(piece);
-                // No message, and so no column, is larger than `max_message`, which is a `u32`.
-                ends.push(u32::try_from(text.len()).unwrap_or(u32::MAX));
+                ends.push(end(&text));
             }
         }
         Self { text: text.into_boxed_str(), ends: ends.into_boxed_slice() }
@@ -91,6 +90,11 @@ impl StrMap {
         pairs.extend(ours);
         Self::pack(pairs.iter().copied())
     }
+}
+
+fn end(text: &str) -> u32 {
+    // No message, and so no column, is larger than `max_message`, which is a `u32`.
+    u32::try_from(text.len()).unwrap_or(u32::MAX)
 }
 
 impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for StrMap {
@@ -116,7 +120,7 @@ impl From<&StrMap> for Value {
 
 impl Column for StrMap {
     fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut scratch = Scratch::default();
+        let mut scratch = Scratch::new();
         deserializer.deserialize_seq(TaggedMap(&mut scratch))?;
         Ok(scratch.into_map())
     }
@@ -129,23 +133,23 @@ impl Column for StrMap {
     }
 }
 
-/// Text as it arrives, before it is sorted.
-#[derive(Default)]
+/// Text as it arrives. With room for what maps usually hold: most of the time that it takes to read a snapshot would
+/// otherwise go into growing these.
 struct Scratch {
     text: String,
-    ends: Vec<usize>,
+    ends: Vec<u32>,
 }
 
 impl Scratch {
+    fn new() -> Self {
+        Self { text: String::with_capacity(512), ends: Vec::with_capacity(32) }
+    }
+
     fn into_map(self) -> StrMap {
-        let mut start = 0;
-        let pieces: Vec<&str> =
-            self.ends.iter().map(|end| &self.text[std::mem::replace(&mut start, *end)..*end]).collect();
-        let mut pairs: Vec<_> = pieces.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
-        // The server sends keys in order, so this is mostly a check.
-        pairs.sort_unstable_by_key(|(key, _)| *key);
-        pairs.dedup_by_key(|(key, _)| *key);
-        StrMap::pack(pairs.iter().copied())
+        let map = StrMap { text: self.text.as_str().into(), ends: self.ends.as_slice().into() };
+        // As the server sends them.
+        let in_order = map.iter().is_sorted_by(|(before, _), (after, _)| before < after);
+        if in_order { map } else { map.iter().collect() }
     }
 }
 
@@ -208,7 +212,7 @@ impl Visitor<'_> for Piece<'_> {
     }
     fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
         self.0.text.push_str(text);
-        self.0.ends.push(self.0.text.len());
+        self.0.ends.push(end(&self.0.text));
         Ok(())
     }
 }
