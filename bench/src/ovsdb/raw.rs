@@ -27,7 +27,23 @@ impl Raw {
 
     pub(crate) fn monitor_request(table: &str, columns: &[&str]) -> Vec<u8> {
         let params = json!([DATABASE, "raw", {table: [{"columns": columns}]}, Uuid::nil()]);
-        json!({"id": 0, "method": "monitor_cond_since", "params": params}).to_string().into_bytes()
+        request("monitor_cond_since", &params)
+    }
+
+    /// What a replica asks before it asks for its tables.
+    pub(crate) fn handshake() -> Vec<Vec<u8>> {
+        let columns = json!({"columns": ["name", "model", "connected", "leader", "cid"]});
+        let requests = [
+            ("list_dbs", json!([])),
+            ("set_db_change_aware", json!([true])),
+            ("monitor_cond", json!(["_Server", "server", {"Database": [columns]}])),
+            ("get_schema", json!([DATABASE])),
+        ];
+        requests.map(|(method, params)| request(method, &params)).into()
+    }
+
+    pub(crate) fn echo_request() -> Vec<u8> {
+        request("echo", &json!([]))
     }
 
     pub(crate) fn transact_request(ops: &[Op]) -> Result<Vec<u8>> {
@@ -39,10 +55,16 @@ impl Raw {
     /// Sends a request and reads one message.
     pub(crate) fn exchange(&mut self, request: &[u8]) -> Result<Vec<u8>> {
         self.socket.write_all(request)?;
-        self.read()
+        self.read(1)
     }
 
-    /// Sends a request and reads a reply of known length.
+    /// Sends a request and reads as many messages.
+    pub(crate) fn exchange_for(&mut self, request: &[u8], messages: usize) -> Result<Vec<u8>> {
+        self.socket.write_all(request)?;
+        self.read(messages)
+    }
+
+    /// Sends a request and reads replies of known length.
     pub(crate) fn exchange_of(&mut self, request: &[u8], length: usize) -> Result<Vec<u8>> {
         self.socket.write_all(request)?;
         let mut message = vec![0; length];
@@ -50,19 +72,26 @@ impl Raw {
         Ok(message)
     }
 
-    fn read(&mut self) -> Result<Vec<u8>> {
-        let mut message = Vec::new();
+    fn read(&mut self, mut messages: usize) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
         let mut chunk = vec![0; 256 * 1024];
         let mut scanner = Scanner::default();
-        loop {
+        while messages > 0 {
             let length = self.socket.read(&mut chunk)?;
             ensure!(length > 0, "the server hung up");
-            message.extend_from_slice(&chunk[..length]);
-            if scanner.scan(&chunk[..length])?.is_some() {
-                return Ok(message);
+            bytes.extend_from_slice(&chunk[..length]);
+            let mut rest = &chunk[..length];
+            while let Some(end) = scanner.scan(rest)? {
+                messages = messages.saturating_sub(1);
+                rest = &rest[end..];
             }
         }
+        Ok(bytes)
     }
+}
+
+fn request(method: &str, params: &serde_json::Value) -> Vec<u8> {
+    json!({"id": 0, "method": method, "params": params}).to_string().into_bytes()
 }
 
 /// A monitor in a thread of its own that notes when each update arrives.
@@ -77,7 +106,7 @@ impl Watch {
         raw.exchange(&Raw::monitor_request(LoadBalancer::TABLE, &rows::columns()))?;
         let (sender, arrivals) = mpsc::channel();
         let socket = raw.socket.try_clone()?;
-        thread::spawn(move || while raw.read().is_ok() && sender.send(Instant::now()).is_ok() {});
+        thread::spawn(move || while raw.read(1).is_ok() && sender.send(Instant::now()).is_ok() {});
         Ok(Self { arrivals, socket })
     }
 
