@@ -110,11 +110,16 @@ impl Client {
     async fn caller(&self, deadline: Instant) -> Result<Arc<Caller>, TransactError> {
         let mut usable = self.0.usable.clone();
         let ready = timeout_at(deadline, usable.wait_for(Option::is_some)).await;
-        match ready {
-            Ok(Ok(caller)) => caller.clone().ok_or(()),
-            _ => Err(()),
-        }
-        .map_err(|()| TransactError::NotSent { reason: format!("no connection before the deadline ({})", self.why()) })
+        let reason = match ready {
+            Ok(Ok(caller)) => match &*caller {
+                Some(caller) => return Ok(Arc::clone(caller)),
+                None => self.why(),
+            },
+            // The session has given up before it began.
+            Ok(Err(_)) => self.why(),
+            Err(_) => format!("no connection before the deadline ({})", self.why()),
+        };
+        Err(TransactError::NotSent { reason })
     }
 
     fn why(&self) -> String {

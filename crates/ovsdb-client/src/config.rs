@@ -23,7 +23,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// The members of one cluster, or the one standalone server.
+    /// The members of one cluster, or the one standalone server. With none at all, a session ends up
+    /// [disconnected](crate::State::Disconnected) for [`Cause::NoEndpoints`](crate::Cause::NoEndpoints) at once.
     #[must_use]
     pub fn new(endpoints: impl IntoIterator<Item = Endpoint>) -> Self {
         Self {

@@ -11,10 +11,10 @@ use crate::schema::SchemaError;
 
 /// Why one endpoint cannot be used, now or any more. It is tried again.
 #[derive(Debug, thiserror::Error)]
-#[error("{endpoint}: {cause}")]
+#[error("{}{cause}", .endpoint.as_ref().map(|endpoint| format!("{endpoint}: ")).unwrap_or_default())]
 pub struct ConnectError {
-    /// Which endpoint.
-    pub endpoint: Endpoint,
+    /// Which endpoint; there is none for [`Cause::NoEndpoints`].
+    pub endpoint: Option<Endpoint>,
     /// What is wrong with it.
     pub cause: Cause,
 }
@@ -22,6 +22,9 @@ pub struct ConnectError {
 /// What is wrong with an endpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum Cause {
+    /// The configuration has no endpoint at all.
+    #[error("no endpoint is configured")]
+    NoEndpoints,
     /// The host name means nothing to the resolver.
     #[error("host name does not resolve: {0}")]
     Resolve(io::Error),

@@ -173,7 +173,7 @@ impl Court {
     }
 
     fn tell(&self, at: usize, cause: Cause) {
-        let error = Arc::new(ConnectError { endpoint: self.endpoint(at).clone(), cause });
+        let error = Arc::new(ConnectError { endpoint: Some(self.endpoint(at).clone()), cause });
         debug!(%error, "cannot use ovsdb endpoint");
         (self.on_failure)(error);
     }

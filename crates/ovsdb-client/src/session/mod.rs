@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use crate::client::{Client, Session};
 use crate::config::Config;
-use crate::error::ConnectError;
+use crate::error::{Cause, ConnectError};
 use crate::link::Caller;
 use crate::lock::Locks;
 use crate::replica::Hub;
@@ -70,6 +70,13 @@ struct Keeper<D> {
 
 impl<D: Database> Keeper<D> {
     async fn run(mut self) {
+        if self.court.config.endpoints.is_empty() {
+            let error = ConnectError { endpoint: None, cause: Cause::NoEndpoints };
+            self.state.send_replace(State::Disconnected { error: Arc::new(error) });
+            // Nobody waits for a connection that cannot come. The state stays, for those who look at it later.
+            drop(self.usable);
+            return std::future::pending().await;
+        }
         let mut next: Option<Candidate> = None;
         loop {
             let candidate = match next.take() {

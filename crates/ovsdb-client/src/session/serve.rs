@@ -141,7 +141,7 @@ impl<D: Database> Keeper<D> {
         self.state.send_if_modified(|state| {
             let news = !matches!(state, State::Disconnected { .. });
             if news {
-                let error = ConnectError { endpoint: caller.endpoint.clone(), cause };
+                let error = ConnectError { endpoint: Some(caller.endpoint.clone()), cause };
                 *state = State::Disconnected { error: Arc::new(error) };
             }
             news

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use groundcrew_testkit::ovn::Northbound as Server;
 use ovsdb_client::ops::{Columns, Mutator};
-use ovsdb_client::{Atom, Client, Condition, Op, Replica, Rows, TransactError, Uuid, Value};
+use ovsdb_client::{Atom, Cause, Client, Condition, Config, Op, Replica, Rows, State, TransactError, Uuid, Value};
 use tokio::time::Instant;
 
 use crate::nb::{Northbound, config, in_time, names, new_lb, soon, touched};
@@ -262,19 +262,32 @@ async fn without_a_connection_a_transaction_is_certainly_not_sent() {
     );
 }
 
+#[tokio::test]
+async fn a_configuration_without_endpoints_is_an_error_at_once() {
+    let client = Client::open(Config::new([]), "OVN_Northbound");
+    let error = soon(client.transact(&[Op::comment("x")], Instant::now() + 2 * crate::nb::PATIENCE)).await.unwrap_err();
+    assert_eq!(error, TransactError::NotSent { reason: "no endpoint is configured".into() });
+    let state = client.state();
+    assert!(matches!(&state, State::Disconnected { error } if matches!(error.cause, Cause::NoEndpoints)), "{state:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_tcp_connection_outlives_the_probes_of_both_sides() {
     let server = Server::standalone().await.unwrap();
-    // The server asks after 5 s and hangs up at 10 s; asked by us every 12 s only, it does both.
-    let replica: Replica<Northbound> =
-        Replica::open(config(&server.tcp(0)).probe(Duration::from_secs(12)).dead_after(Duration::from_secs(24)));
+    // On this port the server asks after one second of silence and hangs up after two.
+    let port = groundcrew_testkit::ReservedPort::new().unwrap();
+    let remote = format!("ptcp:{}:127.0.0.1", port.number());
+    server.nbctl(["--inactivity-probe=1000", "set-connection", &remote]).await.unwrap();
+    server.appctl(0, ["ovsdb-server/add-remote", "db:OVN_Northbound,NB_Global,connections"]).await.unwrap();
+    // We never ask by ourselves, so that it must.
+    let quiet =
+        config(&format!("tcp:{}", port.address())).probe(crate::nb::PATIENCE).dead_after(2 * crate::nb::PATIENCE);
+    let replica: Replica<Northbound> = Replica::open(quiet);
     soon(replica.synced()).await;
-    let since = Instant::now();
-    groundcrew_testkit::eventually("12 s of silence", crate::nb::PATIENCE, async || {
-        if since.elapsed() > Duration::from_secs(12) { Ok(()) } else { Err("too early") }
-    })
-    .await
-    .unwrap();
+    // Somebody who does not answer tells when the server's patience is over.
+    let mut mute = tokio::net::TcpStream::connect(port.address()).await.unwrap();
+    let asked = soon(tokio::io::copy(&mut mute, &mut tokio::io::sink())).await.unwrap();
+    assert!(asked > 0, "the server hung up without having asked");
     replica.client().transact(&[new_lb(Uuid::new_v4(), "a")], in_time()).await.unwrap();
     assert_eq!(replica.client().counters().disconnects, 0);
 }
