@@ -8,8 +8,13 @@ use std::time::Duration;
 use groundcrew_testkit::ovn::Northbound as Server;
 use groundcrew_testkit::proxy::Proxy;
 use groundcrew_testkit::{Signal, eventually};
+use ovsdb_client::codec::FrameReader;
 use ovsdb_client::ops::Mutator;
 use ovsdb_client::{Cause, Client, Op, Replica, Rows, State, TransactError, Uuid};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::Instant;
 
 use crate::nb::{Northbound, PATIENCE, config, in_time, names, new_lb, soon, touched, until, until_state};
@@ -73,20 +78,35 @@ async fn a_long_absence_is_a_full_resync_and_the_old_state_stays_until_the_new_i
     assert_eq!(replica.client().counters().resyncs_no_history, 1);
 }
 
-/// Tells when a member leads, without help from the client under test.
-struct Election(Vec<(usize, Client)>);
+/// Tells when a member leads: a plain socket to each, that reads what the member says about itself.
+struct Election(Vec<(usize, FrameReader<OwnedReadHalf>, OwnedWriteHalf)>);
 
 impl Election {
-    fn watch(server: &Server) -> Self {
-        let only = |n| Client::open(config(&server.tcp(n)), "OVN_Northbound");
-        Self((0..server.members()).map(|n| (n, only(n))).collect())
+    async fn watch(server: &Server) -> Self {
+        let request = json!({"id": 0, "method": "monitor_cond", "params": ["_Server", "election", {
+            "Database": [{"columns": ["leader"], "where": [["name", "==", "OVN_Northbound"]]}],
+        }]});
+        let mut members = Vec::new();
+        for n in 0..server.members() {
+            let (read, mut write) = TcpStream::connect(server.tcp_address(n)).await.unwrap().into_split();
+            write.write_all(request.to_string().as_bytes()).await.unwrap();
+            members.push((n, FrameReader::new(read, usize::MAX), write));
+        }
+        Self(members)
     }
 
-    async fn leader_but(&self, old: usize) -> (usize, Instant) {
-        let leads = self.0.iter().filter(|(n, _)| *n != old).map(|(n, client)| {
+    async fn leader_but(self, old: usize) -> (usize, Instant) {
+        let leads = self.0.into_iter().filter(|(n, ..)| *n != old).map(|(n, mut reader, mut write)| {
             Box::pin(async move {
-                client.watch_state().wait_for(|state| matches!(state, State::InSync { .. })).await.unwrap();
-                (*n, Instant::now())
+                loop {
+                    let message: Value = serde_json::from_str(reader.next().await.unwrap().text()).unwrap();
+                    if message["method"] == "echo" {
+                        let answer = json!({"id": message["id"], "result": message["params"], "error": null});
+                        write.write_all(answer.to_string().as_bytes()).await.unwrap();
+                    } else if message.to_string().contains(r#""leader":true"#) {
+                        return (n, Instant::now());
+                    }
+                }
             })
         });
         soon(futures::future::select_all(leads)).await.0
@@ -126,7 +146,7 @@ async fn write_steadily(client: Client, stop: Arc<AtomicBool>) -> Told {
 async fn leader_lost_under_a_steady_writer(signal: Signal) {
     let mut server = Server::cluster(3).await.unwrap();
     let old = server.leader().await.unwrap();
-    let election = Election::watch(&server);
+    let election = Election::watch(&server).await;
     let replica: Replica<Northbound> = Replica::open(config(&server.remotes()));
     soon(replica.synced()).await;
     let stop = Arc::new(AtomicBool::new(false));
