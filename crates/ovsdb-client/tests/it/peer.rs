@@ -151,6 +151,39 @@ async fn an_old_server_is_monitored_in_the_words_of_rfc_7047() {
 }
 
 #[tokio::test]
+async fn a_server_without_history_is_monitored_by_differences_all_the_same() {
+    let peer = Peer::new().await;
+    let replica = open(&peer);
+    let (mut visitor, request) = peer.accept_to_monitor().await;
+    assert_eq!(request["method"], "monitor_cond_since");
+    visitor.send(&json!({"id": request["id"], "result": null, "error": "unknown method"})).await;
+    let request = visitor.request().await;
+    assert_eq!(request["method"], "monitor_cond");
+    assert_eq!(request["params"], json!(["Things", "replica", {"Thing": [{"columns": ["name", "tags"]}]}]));
+    let rows = json!({thing(1): {"initial": {"name": "a", "tags": ["set", ["x", "y"]]}}, thing(2): {"initial": {"name": "b"}}});
+    visitor.reply(&request, things(rows)).await;
+    named(&replica, &["a", "b"]).await;
+    let update = json!({
+        thing(1): {"modify": {"tags": ["set", ["x", "z"]]}},
+        thing(2): {"delete": null},
+        thing(3): {"insert": {"name": "c"}},
+    });
+    visitor.send(&json!({"id": null, "method": "update2", "params": ["replica", things(update)]})).await;
+    named(&replica, &["a", "c"]).await;
+    assert_eq!(replica.snapshot().things.get(Uuid::from_u128(1)).unwrap().tags[..], ["y".into(), "z".into()]);
+
+    // Nothing to resume from: the next connection starts with everything again.
+    drop(visitor);
+    let (mut visitor, request) = peer.accept_to_monitor().await;
+    assert_eq!((&request["method"], &request["params"][3]), (&json!("monitor_cond_since"), &json!(Uuid::nil())));
+    visitor.send(&json!({"id": request["id"], "result": null, "error": "unknown method"})).await;
+    let request = visitor.request().await;
+    visitor.reply(&request, things(json!({thing(4): {"initial": {"name": "d"}}}))).await;
+    named(&replica, &["d"]).await;
+    assert_eq!(replica.client().counters().resyncs_no_history, 1);
+}
+
+#[tokio::test]
 async fn an_update_that_overtakes_its_snapshot_is_applied_after_it() {
     let peer = Peer::new().await;
     let replica = open(&peer);

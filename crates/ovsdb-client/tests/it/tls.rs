@@ -1,9 +1,11 @@
 //! `ssl:` endpoints: who is let in, who is believed.
 
+use std::process::Command;
 use std::sync::Arc;
 
 use groundcrew_testkit::ovn::{Northbound as Server, ServerName};
 use groundcrew_testkit::pki::Authority;
+use groundcrew_testkit::process::Process;
 use ovsdb_client::{Cause, ConnectError, Replica, State, Tls, Uuid};
 
 use crate::nb::{Northbound, config, in_time, new_lb, soon};
@@ -27,7 +29,11 @@ fn trusted(server: &Server) -> Tls {
 }
 
 async fn works(server: &Server, tls: Tls) {
-    let replica = Replica::<Northbound>::open(config(&server.ssl(0).unwrap()).tls(tls));
+    works_at(&server.ssl(0).unwrap(), tls).await;
+}
+
+async fn works_at(endpoint: &str, tls: Tls) {
+    let replica = Replica::<Northbound>::open(config(endpoint).tls(tls));
     soon(replica.synced()).await;
     let id = Uuid::new_v4();
     replica.client().transact(&[new_lb(id, "a")], in_time()).await.unwrap();
@@ -38,6 +44,29 @@ async fn works(server: &Server, tls: Tls) {
 async fn a_client_certificate_opens_the_door() {
     let server = Server::standalone_tls(ServerName::Loopback).await.unwrap();
     works(&server, trusted(&server)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_speaks_only_tls_1_2_is_understood() {
+    // For its files: the switch that pins the version exists on the command line only.
+    let other = Server::standalone_tls(ServerName::Loopback).await.unwrap();
+    let files = other.tls().unwrap();
+    let dir = groundcrew_testkit::Scratch::new("tls12").unwrap();
+    let (database, port) = (dir.path().join("nb.db"), groundcrew_testkit::ReservedPort::new().unwrap());
+    let schema = "/usr/share/ovn/ovn-nb.ovsschema";
+    let created = Command::new("ovsdb-tool").arg("create").arg(&database).arg(schema).status().unwrap();
+    assert!(created.success());
+    let mut server = Command::new("ovsdb-server");
+    server
+        .env("OVS_RUNDIR", dir.path())
+        .args(["-vsyslog:off", "--unixctl=none", "--ssl-protocols=TLSv1.2"])
+        .arg(format!("--remote=pssl:{}:127.0.0.1", port.number()))
+        .arg(format!("--private-key={}", files.server.key.display()))
+        .arg(format!("--certificate={}", files.server.certificate.display()))
+        .arg(format!("--ca-cert={}", files.authority.display()))
+        .arg(&database);
+    let _server = Process::spawn("ovsdb-server", &server, dir.path()).unwrap();
+    works_at(&format!("ssl:{}", port.address()), trusted(&other)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
