@@ -108,6 +108,7 @@ async fn random_round(lab: &Lab, round: usize, leader: Controller, follower: Con
     let churn = format!("churn-{round}");
     lab.create(&churn).await;
     let delay = Duration::from_millis(u64::from(uuid_byte()) % 60);
+    // Not to wait for anything: the random moment is what is tested.
     tokio::time::sleep(delay).await;
     let back = match uuid_byte() % 3 {
         0 => {
