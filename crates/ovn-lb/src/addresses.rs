@@ -27,7 +27,7 @@ use groundcrew_core::provider::{AddressAsk, Living, Look, Owned, Owner, Provider
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::DeserializeGuard;
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use serde_json::Value;
 use tokio::sync::broadcast;
 
@@ -75,19 +75,22 @@ impl Addresses {
     pub(crate) async fn begin(&self, living: &[Living]) -> Result<(), Error> {
         let api: Api<DeserializeGuard<EIp>> = Api::all(self.client.clone());
         let mut params = ListParams::default().limit(PAGE);
+        let (mut listed, mut unlisted) = (Vec::new(), self.lock().book.stored());
         loop {
             let page = tokio::time::timeout(self.deadline, api.list(&params)).await;
             let page = page.map_err(|_| unanswered("list EIps"))?.map_err(|e| kubernetes("list EIps", &e))?;
-            // One that does not parse is told by the watch; the address that it may hold is among the living.
-            for eip in page.items.iter().filter_map(|guarded| guarded.0.as_ref().ok()) {
-                self.observe(eip);
+            for guarded in page.items {
+                let meta = guarded.meta();
+                unlisted.remove(&EipKey::new(meta.namespace.as_deref(), meta.name.as_deref()));
+                // One that does not parse is told by the watch; the address that it may hold is among the living.
+                listed.extend(guarded.0.ok().and_then(|eip| eip::read(&eip, &self.cluster)));
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
                 None => break,
             }
         }
-        self.lock().book.import(living);
+        self.lock().book.begin(listed, &unlisted, living, Moment::now());
         Ok(())
     }
 

@@ -1,45 +1,44 @@
 //! Who has which address. Pure: no client, and the time is an argument.
 //!
-//! The book is what the `EIp`s say, plus what has been promised and not written yet. A promise is kept until it is
-//! released: an interrupted or failed write is tried again for the same address.
+//! The book is what the `EIp`s say, plus what has been promised in this term and not written yet. A promise is kept until
+//! it is released or the term is over: an interrupted or failed write is tried again for the same address.
+
+mod holding;
+mod observed;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use groundcrew_api::eip::{EIp, EIpOwner};
+use groundcrew_api::eip::EIp;
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::leader::Moment;
 use groundcrew_core::provider::{AddressAsk, Living, Owner};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::eip::{self, EipKey, Says, Seen};
+use super::eip::{self, EipKey};
 use super::pool::{Family, Pool};
 use crate::error::Error;
+use holding::Holding;
 
 #[derive(Debug)]
 pub(crate) struct Book {
     cluster: Arc<str>,
     /// How long a released address is not given to anybody.
     rest: Duration,
+    /// Whether this process has led. Before that it promises nothing, and the book is just what the `EIp`s say.
+    begun: bool,
     pools: BTreeMap<Arc<str>, Pool>,
     holdings: BTreeMap<EipKey, Holding>,
     /// Two `EIp`s may say the same address when others write them, too.
     by_address: BTreeSet<(IpAddr, EipKey)>,
+    /// The `EIp`s of ours that say a Service uses them, or should say so.
     by_service: BTreeMap<ServiceKey, BTreeSet<EipKey>>,
     resting: BTreeMap<IpAddr, Moment>,
     /// Where the search in each pool goes on.
     last: BTreeMap<(Arc<str>, Family), IpAddr>,
-}
-
-/// One `EIp`: what it should say, and what it says.
-#[derive(Debug, Clone)]
-struct Holding {
-    should: Says,
-    made_for: Option<Owner>,
-    stored: Option<Seen>,
 }
 
 /// What must be written so that an `EIp` says what it should.
@@ -55,6 +54,7 @@ impl Book {
         Self {
             cluster,
             rest,
+            begun: false,
             pools: BTreeMap::new(),
             holdings: BTreeMap::new(),
             by_address: BTreeSet::new(),
@@ -83,7 +83,7 @@ impl Book {
 
     /// Addresses that are published are their Services', whatever became of the `EIp`s. An address that somebody else
     /// has too is left to him; its Service is told when it asks.
-    pub(crate) fn import(&mut self, living: &[Living]) {
+    fn import(&mut self, living: &[Living]) {
         for Living { owner, addresses } in living {
             for address in addresses {
                 if self.held(owner, Family::of(*address)).is_none() && self.holders(*address).next().is_none() {
@@ -193,7 +193,7 @@ impl Book {
         let keys = self.by_service.get(&owner.key)?;
         let key = keys.iter().find(|key| {
             let Some(holding) = self.holdings.get(*key) else { return false };
-            holding.should.address.map(Family::of) == Some(family) && holding.is_for(owner)
+            holding.should.address.map(Family::of) == Some(family) && holding.is_used_by(owner)
         });
         key.cloned()
     }
@@ -216,57 +216,71 @@ impl Book {
 
     fn reserve(&mut self, owner: &Owner, address: IpAddr, pool: Arc<str>) -> Result<EipKey, Error> {
         let key = EipKey::of(owner, Family::of(address));
-        let holding = self.holdings.entry(key.clone()).or_insert_with(|| Holding {
-            should: Says::default(),
-            made_for: Some(owner.clone()),
-            stored: None,
-        });
+        let holding = self.holdings.entry(key.clone()).or_insert_with(|| Holding::promise(owner));
         if holding.made_for.as_ref() != Some(owner) {
             return Err(Error::ForeignEip { namespace: key.namespace.to_string(), name: key.name.to_string() });
         }
-        holding.should.address = Some(address);
-        holding.should.pool = pool;
-        self.by_address.insert((address, key.clone()));
+        self.change(&key, |holding| {
+            holding.should.address = Some(address);
+            holding.should.pool = pool;
+        });
         self.join(&key, owner);
         Ok(key)
     }
 
     fn join(&mut self, key: &EipKey, owner: &Owner) {
-        if let Some(holding) = self.holdings.get_mut(key) {
-            holding.should.services.insert(owner.key.name.clone());
-            self.by_service.entry(owner.key.clone()).or_default().insert(key.clone());
+        self.change(key, |holding| holding.should.services.insert(owner.key.name.clone()));
+    }
+
+    /// Every change of a holding goes through here, so that it is found by what it says from then on.
+    fn change<R>(&mut self, key: &EipKey, change: impl FnOnce(&mut Holding) -> R) -> Option<R> {
+        let holding = self.holdings.get_mut(key)?;
+        let (address, services) = (holding.should.address, holding.services());
+        let outcome = change(holding);
+        let (new_address, new_services) = (holding.should.address, holding.services());
+        self.unlist(key, address, &services);
+        self.list(key, new_address, new_services);
+        Some(outcome)
+    }
+
+    fn list(&mut self, key: &EipKey, address: Option<IpAddr>, services: BTreeSet<Arc<str>>) {
+        self.by_address.extend(address.map(|address| (address, key.clone())));
+        for name in services {
+            let service = ServiceKey::new(key.namespace.clone(), name);
+            self.by_service.entry(service).or_default().insert(key.clone());
+        }
+    }
+
+    fn unlist(&mut self, key: &EipKey, address: Option<IpAddr>, services: &BTreeSet<Arc<str>>) {
+        if let Some(address) = address {
+            self.by_address.remove(&(address, key.clone()));
+        }
+        for name in services {
+            let service = ServiceKey::new(key.namespace.clone(), name.clone());
+            if let Some(keys) = self.by_service.get_mut(&service) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.by_service.remove(&service);
+                }
+            }
         }
     }
 
     /// This owner uses nothing any more. What is left to write is told by [`Book::pending`] for each of these.
-    pub(crate) fn leave(&mut self, owner: &Owner, now: Moment) -> Vec<EipKey> {
+    pub(crate) fn leave(&mut self, owner: &Owner, now: Moment) -> BTreeSet<EipKey> {
         let used = self.by_service.get(&owner.key).cloned().unwrap_or_default();
         let own = [Family::V4, Family::V6].map(|family| EipKey::of(owner, family));
-        let mut left = Vec::new();
-        for key in used.into_iter().chain(own) {
-            let Some(holding) = self.holdings.get_mut(&key).filter(|holding| holding.is_for(owner)) else { continue };
-            if left.contains(&key) {
-                continue;
-            }
-            holding.should.services.remove(&owner.key.name);
-            let was_only_promised = holding.stored.is_none() && holding.is_unused();
-            self.unlink(&owner.key, &key);
+        let mut left: BTreeSet<_> = used.into_iter().chain(own).collect();
+        left.retain(|key| self.holdings.get(key).is_some_and(|holding| holding.is_for(owner)));
+        left.retain(|key| {
+            self.change(key, |holding| holding.should.services.remove(&owner.key.name));
+            let was_only_promised = self.holdings.get(key).is_some_and(|h| h.stored.is_none() && h.is_unused());
             if was_only_promised {
-                self.forget(&key, now);
-            } else {
-                left.push(key);
+                self.forget(key, now);
             }
-        }
+            !was_only_promised
+        });
         left
-    }
-
-    fn unlink(&mut self, service: &ServiceKey, key: &EipKey) {
-        if let Some(keys) = self.by_service.get_mut(service) {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.by_service.remove(service);
-            }
-        }
     }
 
     /// What to write next for this `EIp`; `None` when it says what it should.
@@ -280,79 +294,6 @@ impl Book {
             Some(seen) if seen.says != holding.should => Some(Write::Status(eip::status(&holding.should, seen, now))),
             Some(_) => None,
         }
-    }
-
-    /// The `EIp` is gone for good, and its address rests.
-    pub(crate) fn forget(&mut self, key: &EipKey, now: Moment) {
-        let Some(holding) = self.holdings.remove(key) else { return };
-        for name in &holding.should.services {
-            self.unlink(&ServiceKey::new(key.namespace.clone(), name.clone()), key);
-        }
-        if let Some(address) = holding.should.address {
-            self.by_address.remove(&(address, key.clone()));
-            self.resting.retain(|_, until| !now.until(*until).is_zero());
-            if self.holders(address).next().is_none() {
-                self.resting.insert(address, now + self.rest);
-            }
-        }
-    }
-
-    /// Takes what the API server has; returns the Services that must look again.
-    pub(crate) fn observe(&mut self, seen: Seen) -> Vec<ServiceKey> {
-        let key = seen.key.clone();
-        let known = self.holdings.get(&key).and_then(|holding| holding.stored.as_ref());
-        if known.is_some_and(|known| eip::is_older(&seen.resource_version, &known.resource_version)) {
-            return Vec::new();
-        }
-        let holding = self.holdings.entry(key.clone()).or_insert_with(|| Holding {
-            should: seen.says.clone(),
-            made_for: seen.made_for.clone(),
-            stored: None,
-        });
-        if holding.made_for.is_some() && seen.made_for != holding.made_for {
-            // Somebody else's under the name of ours. It is not written to, and whoever needs the name is told.
-            return Vec::new();
-        }
-        // Ours says what we say, but for users of other kinds; one of others says what they say.
-        if holding.made_for.is_none() {
-            if let Some(address) = holding.should.address {
-                self.by_address.remove(&(address, key.clone()));
-            }
-            holding.should = seen.says.clone();
-        }
-        holding.should.others.clone_from(&seen.says.others);
-        let uses: Vec<_> = holding.should.services.iter().cloned().collect();
-        let differs = holding.made_for.is_some() && seen.says != holding.should;
-        let address = holding.should.address;
-        let ours = holding.made_for.is_some();
-        holding.stored = Some(seen);
-        if let Some(address) = address {
-            self.by_address.insert((address, key.clone()));
-        }
-        let services = uses.into_iter().map(|name| ServiceKey::new(key.namespace.clone(), name));
-        let services: Vec<_> = services.collect();
-        if ours {
-            for service in &services {
-                self.by_service.entry(service.clone()).or_default().insert(key.clone());
-            }
-        }
-        if differs { services } else { Vec::new() }
-    }
-
-    /// The object with this uid is gone; returns the Services that must look again. While somebody uses the address it
-    /// stays his, and the `EIp` is made anew.
-    pub(crate) fn vanish(&mut self, key: &EipKey, uid: uuid::Uuid, now: Moment) -> Vec<ServiceKey> {
-        let Some(holding) = self.holdings.get_mut(key) else { return Vec::new() };
-        if holding.stored.as_ref().is_none_or(|seen| seen.uid != uid) {
-            return Vec::new();
-        }
-        if holding.made_for.is_none() || holding.is_unused() {
-            self.forget(key, now);
-            return Vec::new();
-        }
-        holding.stored = None;
-        let names = holding.should.services.iter();
-        names.map(|name| ServiceKey::new(key.namespace.clone(), name.clone())).collect()
     }
 
     /// The `EIp`s that are in the API server, by uid.
@@ -389,17 +330,5 @@ impl Book {
     /// Every `EIp` that this cluster made, with its owner.
     pub(crate) fn owned(&self) -> impl Iterator<Item = (&EipKey, &Owner)> {
         self.holdings.iter().filter_map(|(key, holding)| Some((key, holding.made_for.as_ref()?)))
-    }
-}
-
-impl Holding {
-    /// Whether this owner may use it: it was made for him, or for another Service that shares it. A namesake from before
-    /// is neither.
-    fn is_for(&self, owner: &Owner) -> bool {
-        self.made_for.as_ref().is_some_and(|made_for| made_for.uid == owner.uid || made_for.key != owner.key)
-    }
-
-    fn is_unused(&self) -> bool {
-        self.should.services.is_empty() && self.should.others == Vec::<EIpOwner>::new()
     }
 }

@@ -31,6 +31,10 @@ impl fmt::Display for EipKey {
 }
 
 impl EipKey {
+    pub(crate) fn new(namespace: Option<&str>, name: Option<&str>) -> Self {
+        Self { namespace: namespace.unwrap_or_default().into(), name: name.unwrap_or_default().into() }
+    }
+
     /// The `EIp` that is made for a Service. Always the same one: whoever is interrupted finds what he began.
     pub(crate) fn of(owner: &Owner, family: Family) -> Self {
         let digest = marks::digest(&format!("{}/{}", owner.uid, family.word()));

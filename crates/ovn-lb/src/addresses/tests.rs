@@ -1,5 +1,7 @@
 //! The promises about addresses, as properties over long random lives; then the stories that explain them.
 
+mod terms;
+
 use std::collections::BTreeMap;
 
 use groundcrew_api::address_pool::{AddressPool, AddressPoolSpec};
@@ -39,15 +41,33 @@ impl World {
 
     /// Another process begins with what is written down.
     fn restart(&mut self) {
-        self.book = Book::new("c1".into(), REST);
-        for pool in &self.pools {
-            self.book.put_pool(Pool::new(pool));
-        }
-        for eip in self.eips.values() {
-            self.book.observe(eip::read(eip, "c1").unwrap());
-        }
+        self.book = self.follower();
+        self.begin();
+    }
+
+    /// This process begins to lead.
+    fn begin(&mut self) {
+        let listed: Vec<_> = self.eips.values().map(|eip| eip::read(eip, "c1").unwrap()).collect();
+        let mut unlisted = self.book.stored();
+        unlisted.retain(|key, _| !self.eips.contains_key(key));
         let living: Vec<_> = self.published.values().cloned().collect();
-        self.book.import(&living);
+        self.book.begin(listed, &unlisted, &living, self.now);
+    }
+
+    /// Another process leads, and this one goes on with what it knew.
+    fn replaced_by(&mut self, book: Book) -> Book {
+        let before = std::mem::replace(&mut self.book, book);
+        self.begin();
+        before
+    }
+
+    /// A process that only followed so far.
+    fn follower(&self) -> Book {
+        let mut book = Book::new("c1".into(), REST);
+        for pool in &self.pools {
+            book.put_pool(Pool::new(pool));
+        }
+        book
     }
 
     fn edit(&mut self, pools: Vec<AddressPool>) {

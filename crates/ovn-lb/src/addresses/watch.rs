@@ -66,20 +66,16 @@ impl Sink<EIp> for EipSink {
     }
 
     fn unreadable(&mut self, namespace: Option<&str>, name: &str) {
-        self.unlisted.remove(&key(namespace, name));
+        self.unlisted.remove(&EipKey::new(namespace, Some(name)));
     }
 
     fn deleted_unread(&mut self, namespace: Option<&str>, name: &str) {
-        let key = key(namespace, name);
+        let key = EipKey::new(namespace, Some(name));
         let uid = self.addresses.lock().book.uid(&key);
         if let Some(uid) = uid {
             self.vanish(&key, uid);
         }
     }
-}
-
-fn key(namespace: Option<&str>, name: &str) -> EipKey {
-    EipKey { namespace: namespace.unwrap_or_default().into(), name: name.into() }
 }
 
 pub(crate) struct PoolSink {
