@@ -155,7 +155,9 @@ impl Addresses {
             let conflict = match write {
                 Write::Create(eip) => self.create(&api, key, &eip, term).await?,
                 Write::Status(patch) => self.patch_status(&api, key, &patch, term).await?,
-                Write::Delete => return self.delete(&api, key, term).await,
+                // What somebody changed may be a new user, so it is decided again whether it goes.
+                Write::Delete if self.delete(&api, key, term).await? => return Ok(()),
+                Write::Delete => continue,
             };
             if conflict {
                 self.refresh(&api, key).await?;
@@ -210,10 +212,13 @@ impl Addresses {
         Ok(())
     }
 
-    /// First the deletion, then the finalizer: cut between the two, the object shows that it is on its way out.
-    async fn delete(&self, api: &Api<EIp>, key: &EipKey, term: &Term) -> Result<(), Error> {
+    /// Whether it is gone; if not, somebody changed it and the book knows how. First the deletion, then the finalizer:
+    /// cut between the two, the object shows that it is on its way out.
+    async fn delete(&self, api: &Api<EIp>, key: &EipKey, term: &Term) -> Result<bool, Error> {
         let tried = format!("delete EIp {key}");
-        let deleting = self.mark_deleted(api, key, &tried, term).await?;
+        let Marked::Deleted(deleting) = self.mark_deleted(api, key, &tried, term).await? else {
+            return Ok(false);
+        };
         if let Some(eip) = deleting.filter(|eip| eip.metadata.finalizers.iter().flatten().next().is_some()) {
             let patch = eip::without_finalizer(&eip);
             let let_go = async {
@@ -226,40 +231,39 @@ impl Addresses {
             term.write(self.deadline, let_go).await.map_err(ProviderError::from)?;
         }
         self.forget(key);
-        Ok(())
+        Ok(true)
     }
 
-    /// Deletes exactly the object that is known, in the state in which it is known. `None` if it is gone.
-    async fn mark_deleted(&self, api: &Api<EIp>, key: &EipKey, tried: &str, term: &Term) -> Result<Option<EIp>, Error> {
-        for _ in 0..MOST_WRITES {
-            let Some((uid, version)) = self.lock().book.version(key) else { return Ok(None) };
-            let known = Preconditions { uid: Some(uid.to_string()), resource_version: Some(version) };
-            let params = DeleteParams { preconditions: Some(known), ..DeleteParams::default() };
-            let remove = async {
-                match api.delete(&key.name, &params).await {
-                    Ok(deleting) => Ok(Some(deleting.left())),
-                    Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Some(None)),
-                    Err(kube::Error::Api(status)) if status.is_conflict() => Ok(None),
-                    Err(error) => Err(ProviderError::from_kube(&format!("cannot {tried}"), &error)),
-                }
-            };
-            if let Some(deleting) = term.write(self.deadline, remove).await.map_err(ProviderError::from)? {
-                return Ok(deleting);
+    /// Deletes exactly the object that is known, in the state in which it is known.
+    async fn mark_deleted(&self, api: &Api<EIp>, key: &EipKey, tried: &str, term: &Term) -> Result<Marked, Error> {
+        let Some((uid, version)) = self.lock().book.version(key) else { return Ok(Marked::Deleted(None)) };
+        let known = Preconditions { uid: Some(uid.to_string()), resource_version: Some(version) };
+        let params = DeleteParams { preconditions: Some(known), ..DeleteParams::default() };
+        let remove = async {
+            match api.delete(&key.name, &params).await {
+                Ok(deleting) => Ok(Marked::Deleted(deleting.left())),
+                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Marked::Deleted(None)),
+                Err(kube::Error::Api(status)) if status.is_conflict() => Ok(Marked::Changed),
+                Err(error) => Err(ProviderError::from_kube(&format!("cannot {tried}"), &error)),
             }
-            // Somebody changed it, or put another object under its name, which is none of ours.
-            let found = tokio::time::timeout(self.deadline, api.get_opt(&key.name)).await;
-            let found = found.map_err(|_| unanswered(tried))?.map_err(|error| kubernetes(tried, &error))?;
-            match found.filter(|eip| eip.metadata.uid == Some(uid.to_string())) {
-                Some(eip) => self.observe(&eip),
-                None => return Ok(None),
-            }
+        };
+        let marked = term.write(self.deadline, remove).await.map_err(ProviderError::from)?;
+        if let Marked::Deleted(_) = marked {
+            return Ok(marked);
         }
-        Err(Error::Lost)
+        // Somebody changed it, or put another object under its name, which is none of ours.
+        let found = tokio::time::timeout(self.deadline, api.get_opt(&key.name)).await;
+        let found = found.map_err(|_| unanswered(tried))?.map_err(|error| kubernetes(tried, &error))?;
+        match found.filter(|eip| eip.metadata.uid == Some(uid.to_string())) {
+            Some(eip) => self.observe(&eip),
+            None => return Ok(Marked::Deleted(None)),
+        }
+        Ok(Marked::Changed)
     }
 
     fn forget(&self, key: &EipKey) {
         let mut state = self.lock();
-        state.book.forget(key, Moment::now());
+        state.book.deleted(key, Moment::now());
         self.wake_waiting(&mut state);
     }
 
@@ -284,6 +288,13 @@ impl Addresses {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What became of a request to delete.
+enum Marked {
+    /// It is gone, or as it is until its finalizers go.
+    Deleted(Option<EIp>),
+    Changed,
 }
 
 /// `None` for a conflict: it exists already, or has changed.

@@ -17,6 +17,7 @@ use groundcrew_core::leader::Moment;
 use groundcrew_core::provider::{AddressAsk, Living, Owner};
 use jiff::Timestamp;
 use serde_json::Value;
+use uuid::Uuid;
 
 use super::eip::{self, EipKey};
 use super::pool::{Family, Pool};
@@ -37,6 +38,8 @@ pub(crate) struct Book {
     /// The `EIp`s of ours that say a Service uses them, or should say so.
     by_service: BTreeMap<ServiceKey, BTreeSet<EipKey>>,
     resting: BTreeMap<IpAddr, Moment>,
+    /// Objects that we deleted and whose end the watch has not told yet. What it still tells of them is old.
+    gone: BTreeSet<Uuid>,
     /// Where the search in each pool goes on.
     last: BTreeMap<(Arc<str>, Family), IpAddr>,
 }
@@ -60,6 +63,7 @@ impl Book {
             by_address: BTreeSet::new(),
             by_service: BTreeMap::new(),
             resting: BTreeMap::new(),
+            gone: BTreeSet::new(),
             last: BTreeMap::new(),
         }
     }
@@ -297,7 +301,7 @@ impl Book {
     }
 
     /// The `EIp`s that are in the API server, by uid.
-    pub(crate) fn stored(&self) -> BTreeMap<EipKey, uuid::Uuid> {
+    pub(crate) fn stored(&self) -> BTreeMap<EipKey, Uuid> {
         let stored = self.holdings.iter().filter_map(|(key, h)| Some((key.clone(), h.stored.as_ref()?.uid)));
         stored.collect()
     }
@@ -306,12 +310,12 @@ impl Book {
         self.holdings.get(key)?.should.address
     }
 
-    pub(crate) fn uid(&self, key: &EipKey) -> Option<uuid::Uuid> {
+    pub(crate) fn uid(&self, key: &EipKey) -> Option<Uuid> {
         Some(self.holdings.get(key)?.stored.as_ref()?.uid)
     }
 
     /// Uid and resourceVersion of the object as it was last seen.
-    pub(crate) fn version(&self, key: &EipKey) -> Option<(uuid::Uuid, String)> {
+    pub(crate) fn version(&self, key: &EipKey) -> Option<(Uuid, String)> {
         let stored = self.holdings.get(key)?.stored.as_ref()?;
         Some((stored.uid, stored.resource_version.to_string()))
     }

@@ -61,7 +61,8 @@ pub(crate) struct Seen {
     pub(crate) key: EipKey,
     pub(crate) uid: Uuid,
     pub(crate) resource_version: Box<str>,
-    pub(crate) deleting: bool,
+    /// It is being deleted and lacks our finalizer: whoever led has released the address already.
+    pub(crate) let_go: bool,
     /// Set if this cluster made it, and for whom.
     pub(crate) made_for: Option<Owner>,
     pub(crate) says: Says,
@@ -77,7 +78,7 @@ pub(crate) fn read(eip: &EIp, cluster: &str) -> Option<Seen> {
         key: EipKey { namespace: meta.namespace.as_deref()?.into(), name: meta.name.as_deref()?.into() },
         uid: meta.uid.as_deref()?.parse().ok()?,
         resource_version: meta.resource_version.as_deref()?.into(),
-        deleting: meta.deletion_timestamp.is_some(),
+        let_go: meta.deletion_timestamp.is_some() && !meta.finalizers.iter().flatten().any(|f| f == finalizer::EIP),
         made_for: made_for(meta, cluster),
         says: Says {
             address: status.ip_address.and_then(|address| address.parse().ok()),

@@ -98,7 +98,7 @@ impl World {
                 }
                 Write::Delete => {
                     self.eips.remove(key).unwrap();
-                    return self.book.forget(key, self.now);
+                    return self.book.deleted(key, self.now);
                 }
             };
             eip.metadata.resource_version = Some(self.writes.to_string());

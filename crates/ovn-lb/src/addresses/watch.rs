@@ -19,11 +19,13 @@ pub(crate) struct EipSink {
     /// Those that were there when the list began and have not been listed yet. One that we make meanwhile is not among
     /// them, and so is not missed.
     unlisted: BTreeMap<EipKey, Uuid>,
+    /// Those that we had deleted when the list began, and that are not in it.
+    buried: BTreeSet<Uuid>,
 }
 
 impl EipSink {
     pub(crate) fn new(addresses: Arc<Addresses>) -> Self {
-        Self { addresses, unlisted: BTreeMap::new() }
+        Self { addresses, unlisted: BTreeMap::new(), buried: BTreeSet::new() }
     }
 
     fn vanish(&self, key: &EipKey, uid: Uuid) {
@@ -47,7 +49,8 @@ impl Sink<EIp> for EipSink {
     }
 
     fn list_begins(&mut self) {
-        self.unlisted = self.addresses.lock().book.stored();
+        let state = self.addresses.lock();
+        (self.unlisted, self.buried) = (state.book.stored(), state.book.gone());
     }
 
     fn listed(&mut self, eip: EIp) {
@@ -55,6 +58,7 @@ impl Sink<EIp> for EipSink {
             if self.unlisted.get(&seen.key) == Some(&seen.uid) {
                 self.unlisted.remove(&seen.key);
             }
+            self.buried.remove(&seen.uid);
             self.addresses.observe(&eip);
         }
     }
@@ -63,6 +67,7 @@ impl Sink<EIp> for EipSink {
         for (key, uid) in std::mem::take(&mut self.unlisted) {
             self.vanish(&key, uid);
         }
+        self.addresses.lock().book.bury(&std::mem::take(&mut self.buried));
     }
 
     fn unreadable(&mut self, namespace: Option<&str>, name: &str) {

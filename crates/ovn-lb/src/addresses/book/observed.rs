@@ -1,6 +1,6 @@
 //! What the API server has, folded into the book.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::leader::Moment;
@@ -40,6 +40,9 @@ impl Book {
     /// Takes what the API server has; returns the Services that must look again.
     pub(crate) fn observe(&mut self, seen: Seen) -> Vec<ServiceKey> {
         let key = seen.key.clone();
+        if self.gone.contains(&seen.uid) {
+            return Vec::new();
+        }
         if let Some(holding) = self.holdings.get(&key) {
             let known = holding.stored.as_ref();
             if known.is_some_and(|known| eip::is_older(&seen.resource_version, &known.resource_version)) {
@@ -50,6 +53,9 @@ impl Book {
                 return Vec::new();
             }
         } else {
+            if seen.made_for.is_some() && seen.let_go {
+                return Vec::new();
+            }
             self.holdings.insert(key.clone(), Holding::seen(&seen));
         }
         // Who leads says what ours say, but for users of other kinds; one of others says what they say.
@@ -69,6 +75,7 @@ impl Book {
     /// The object with this uid is gone; returns the Services that must look again. While somebody uses the address it
     /// stays his, and the `EIp` is made anew.
     pub(crate) fn vanish(&mut self, key: &EipKey, uid: Uuid, now: Moment) -> Vec<ServiceKey> {
+        self.gone.remove(&uid);
         if self.uid(key) != Some(uid) {
             return Vec::new();
         }
@@ -82,8 +89,23 @@ impl Book {
         self.users(key)
     }
 
+    /// We deleted the `EIp`. The watch may still tell how it was before.
+    pub(crate) fn deleted(&mut self, key: &EipKey, now: Moment) {
+        self.gone.extend(self.uid(key));
+        self.forget(key, now);
+    }
+
+    pub(crate) fn gone(&self) -> BTreeSet<Uuid> {
+        self.gone.clone()
+    }
+
+    /// A list that began after these were gone is complete and has none of them, so nothing more is told of them.
+    pub(crate) fn bury(&mut self, gone: &BTreeSet<Uuid>) {
+        self.gone.retain(|uid| !gone.contains(uid));
+    }
+
     /// The `EIp` is gone for good, and its address rests.
-    pub(crate) fn forget(&mut self, key: &EipKey, now: Moment) {
+    pub(super) fn forget(&mut self, key: &EipKey, now: Moment) {
         let Some(address) = self.remove(key).and_then(|holding| holding.should.address) else { return };
         self.resting.retain(|_, until| !now.until(*until).is_zero());
         if self.holders(address).next().is_none() {

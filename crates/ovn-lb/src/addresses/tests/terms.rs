@@ -77,3 +77,46 @@ fn a_follower_keeps_no_promise_for_an_eip_that_is_gone() {
     follower.vanish(&last.key, last.uid, world.now);
     assert_eq!(follower.address(&last.key), None);
 }
+
+#[test]
+fn late_news_of_a_deleted_eip_brings_nothing_back() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.1-192.0.2.1"])]);
+    world.serve("web").unwrap();
+    let late = seen(&world, &v4("web"));
+    world.release(&testing::owner("shop", "web"));
+    world.book.observe(late.clone());
+    assert_eq!(world.book.address(&late.key), None);
+    world.book.vanish(&late.key, late.uid, world.now);
+    assert_eq!(world.book.address(&late.key), None);
+    assert!(world.book.gone().is_empty(), "its end has been told");
+    world.now = world.now + REST;
+    assert_eq!(world.serve("other").unwrap(), "192.0.2.1");
+}
+
+#[test]
+fn an_eip_that_its_leader_let_go_is_not_taken_up() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.1-192.0.2.1"])]);
+    world.serve("web").unwrap();
+    let eip = world.eips.get_mut(&v4("web")).unwrap();
+    eip.metadata.deletion_timestamp = serde_json::from_value("2026-01-01T00:00:00Z".into()).unwrap();
+    // Somebody else's finalizer keeps the object.
+    eip.metadata.finalizers = Some(vec!["example.com/theirs".into()]);
+    world.published.clear();
+    world.restart();
+    assert_eq!(world.book.address(&v4("web")), None);
+}
+
+#[test]
+fn one_that_leaves_again_after_a_failed_write_is_taken_off_the_eip() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);
+    let (first, second) = (testing::owner("shop", "one"), testing::owner("shop", "two"));
+    world.serve("one").unwrap();
+    let mut ask = world.ask(&second, Families::V4);
+    ask.share_with = Some(first.clone());
+    world.hold(&ask).unwrap();
+    // The write does not arrive.
+    assert!(world.book.leave(&second, world.now).contains(&v4("one")));
+    world.release(&second);
+    assert_eq!(seen(&world, &v4("one")).says.services, ["one".into()].into());
+    assert!(world.book.leave(&second, world.now).is_empty(), "nothing is left to do");
+}
