@@ -144,7 +144,7 @@ impl Addresses {
     pub(crate) fn owned(&self) -> Vec<Owned> {
         let state = self.lock();
         let owned = state.book.owned();
-        owned.map(|(key, owner)| Owned { owner: owner.clone(), what: format!("EIp {key}") }).collect()
+        owned.map(|(key, owner)| Owned { owner, what: format!("EIp {key}") }).collect()
     }
 
     /// Writes until the `EIp` says what it should.

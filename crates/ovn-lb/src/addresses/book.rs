@@ -90,7 +90,9 @@ impl Book {
     fn import(&mut self, living: &[Living]) {
         for Living { owner, addresses } in living {
             for address in addresses {
-                if self.held(owner, Family::of(*address)).is_none() && self.holders(*address).next().is_none() {
+                if let Some(key) = self.listed(owner, *address) {
+                    self.join(&key, owner);
+                } else if self.held(owner, Family::of(*address)).is_none() && self.holders(*address).next().is_none() {
                     // Refused only if the name of its EIp is somebody else's, which the Service is told when it asks.
                     let _ = self.reserve(owner, *address, self.pool_of(*address));
                 }
@@ -119,13 +121,21 @@ impl Book {
             return Ok(key);
         }
         let own = EipKey::of(&ask.owner, family);
-        if self.holdings.get(&own).is_some_and(|h| h.should.address.is_some() && h.is_for(&ask.owner)) {
+        if self
+            .holdings
+            .get(&own)
+            .is_some_and(|h| h.should.address.is_some() && h.made_for.as_ref() == Some(&ask.owner))
+        {
             // It was released and is not gone yet: an EIp never changes its address.
             self.join(&own, &ask.owner);
             return Ok(own);
         }
-        let shared = ask.share_with.as_ref().map(|other| (other, self.held(other, family)));
         let current = ask.current.iter().copied().find(|address| Family::of(*address) == family);
+        if let Some(key) = current.and_then(|address| self.listed(&ask.owner, address)) {
+            self.join(&key, &ask.owner);
+            return Ok(key);
+        }
+        let shared = ask.share_with.as_ref().map(|other| (other, self.held(other, family)));
         match (current, shared) {
             (Some(address), Some((_, Some(key)))) if self.holders(address).any(|holder| *holder == key) => {
                 self.join(&key, &ask.owner);
@@ -202,6 +212,12 @@ impl Book {
         key.cloned()
     }
 
+    /// The `EIp` that lists this owner as a user of an address that it has published.
+    fn listed(&self, owner: &Owner, address: IpAddr) -> Option<EipKey> {
+        let mut holders = self.holders(address).filter(|key| key.namespace == owner.key.namespace);
+        holders.find(|key| self.holdings.get(*key).is_some_and(|holding| holding.lists(owner))).cloned()
+    }
+
     fn holders(&self, address: IpAddr) -> impl Iterator<Item = &EipKey> {
         let first = EipKey { namespace: "".into(), name: "".into() };
         let from = self.by_address.range((address, first)..);
@@ -233,7 +249,7 @@ impl Book {
     }
 
     fn join(&mut self, key: &EipKey, owner: &Owner) {
-        self.change(key, |holding| holding.should.services.insert(owner.key.name.clone()));
+        self.change(key, |holding| holding.join(owner));
     }
 
     /// Every change of a holding goes through here, so that it is found by what it says from then on.
@@ -242,6 +258,7 @@ impl Book {
         let (address, services) = (holding.should.address, holding.services());
         let outcome = change(holding);
         let (new_address, new_services) = (holding.should.address, holding.services());
+        holding.uids.retain(|name, _| new_services.contains(name));
         self.unlist(key, address, &services);
         self.list(key, new_address, new_services);
         Some(outcome)
@@ -275,7 +292,7 @@ impl Book {
         let used = self.by_service.get(&owner.key).cloned().unwrap_or_default();
         let own = [Family::V4, Family::V6].map(|family| EipKey::of(owner, family));
         let mut left: BTreeSet<_> = used.into_iter().chain(own).collect();
-        left.retain(|key| self.holdings.get(key).is_some_and(|holding| holding.is_for(owner)));
+        left.retain(|key| self.holdings.get(key).is_some_and(|holding| holding.is_left_by(owner)));
         left.retain(|key| {
             self.change(key, |holding| holding.should.services.remove(&owner.key.name));
             let was_only_promised = self.holdings.get(key).is_some_and(|h| h.stored.is_none() && h.is_unused());
@@ -323,7 +340,12 @@ impl Book {
     /// The addresses that are held and written down for this wish, in its order. `None` if any is missing.
     pub(crate) fn settled(&self, ask: &AddressAsk) -> Option<Vec<IpAddr>> {
         let each = Family::in_order(ask.families).iter().map(|family| {
-            let key = self.held(&ask.owner, *family)?;
+            // Who never led does not know the uids of all users, but sees what is published.
+            let published = || {
+                let address = ask.current.iter().find(|address| Family::of(**address) == *family)?;
+                self.listed(&ask.owner, *address).filter(|_| !self.begun)
+            };
+            let key = self.held(&ask.owner, *family).or_else(published)?;
             let holding = self.holdings.get(&key)?;
             let settled = holding.stored.as_ref().is_some_and(|seen| seen.says == holding.should);
             holding.should.address.filter(|_| settled)
@@ -331,8 +353,16 @@ impl Book {
         each.collect()
     }
 
-    /// Every `EIp` that this cluster made, with its owner.
-    pub(crate) fn owned(&self) -> impl Iterator<Item = (&EipKey, &Owner)> {
-        self.holdings.iter().filter_map(|(key, holding)| Some((key, holding.made_for.as_ref()?)))
+    /// Every `EIp` that this cluster made, once for each user that is known; one without users belongs to whom it was
+    /// made for. While others share it, it is not his any more once he has left.
+    pub(crate) fn owned(&self) -> impl Iterator<Item = (&EipKey, Owner)> {
+        self.holdings.iter().flat_map(|(key, holding)| {
+            let maker = holding.made_for.iter().filter(|_| holding.should.services.is_empty()).cloned();
+            let users = holding.should.services.iter().filter(|_| holding.made_for.is_some()).filter_map(|name| {
+                let uid = holding.uid(name)?;
+                Some(Owner { key: ServiceKey::new(key.namespace.clone(), name.clone()), uid })
+            });
+            maker.chain(users).map(move |owner| (key, owner))
+        })
     }
 }

@@ -1,5 +1,6 @@
 //! The promises about addresses, as properties over long random lives; then the stories that explain them.
 
+mod namesakes;
 mod terms;
 
 use std::collections::BTreeMap;

@@ -1,9 +1,10 @@
 //! One `EIp` in the book: what it should say, and what it says.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use groundcrew_core::provider::Owner;
+use uuid::Uuid;
 
 use super::super::eip::{Says, Seen};
 
@@ -12,16 +13,19 @@ pub(super) struct Holding {
     pub(super) should: Says,
     pub(super) made_for: Option<Owner>,
     pub(super) stored: Option<Seen>,
+    /// The uids of its users, as far as they are known: an `EIp` has names only, and a Service that is made again under
+    /// its old name is another user. What a restart forgets is told again by what is published, or by who asks.
+    pub(super) uids: BTreeMap<Arc<str>, Uuid>,
 }
 
 impl Holding {
     /// One that is not written yet, and says nothing yet.
     pub(super) fn promise(owner: &Owner) -> Self {
-        Self { should: Says::default(), made_for: Some(owner.clone()), stored: None }
+        Self { should: Says::default(), made_for: Some(owner.clone()), stored: None, uids: BTreeMap::new() }
     }
 
     pub(super) fn seen(seen: &Seen) -> Self {
-        Self { should: seen.says.clone(), made_for: seen.made_for.clone(), stored: None }
+        Self { should: seen.says.clone(), made_for: seen.made_for.clone(), stored: None, uids: BTreeMap::new() }
     }
 
     /// Takes what is stored for what should be.
@@ -46,14 +50,31 @@ impl Holding {
         self.should.services.iter().chain(stored).cloned().collect()
     }
 
-    /// Whether this owner may use it: it was made for him, or for another Service that shares it. A namesake from before
-    /// is neither.
-    pub(super) fn is_for(&self, owner: &Owner) -> bool {
-        self.made_for.as_ref().is_some_and(|made_for| made_for.uid == owner.uid || made_for.key != owner.key)
+    pub(super) fn join(&mut self, owner: &Owner) {
+        self.should.services.insert(owner.key.name.clone());
+        self.uids.insert(owner.key.name.clone(), owner.uid);
+    }
+
+    /// The uid behind a name. Of somebody with the name of the one that it was made for, that one's is the likely one.
+    pub(super) fn uid(&self, name: &str) -> Option<Uuid> {
+        let maker = self.made_for.as_ref().filter(|made_for| *made_for.key.name == *name);
+        self.uids.get(name).copied().or(maker.map(|made_for| made_for.uid))
     }
 
     pub(super) fn is_used_by(&self, owner: &Owner) -> bool {
-        self.should.services.contains(&owner.key.name) && self.is_for(owner)
+        self.should.services.contains(&owner.key.name) && self.uid(&owner.key.name) == Some(owner.uid)
+    }
+
+    /// Whether it lists this owner, or a namesake of whom nothing else is known.
+    pub(super) fn lists(&self, owner: &Owner) -> bool {
+        self.made_for.is_some()
+            && self.should.services.contains(&owner.key.name)
+            && self.uids.get(&owner.key.name).is_none_or(|uid| *uid == owner.uid)
+    }
+
+    /// Whether this owner is or was a user, or the one that it was made for. A namesake that is known is neither.
+    pub(super) fn is_left_by(&self, owner: &Owner) -> bool {
+        self.made_for.is_some() && self.uid(&owner.key.name).is_none_or(|uid| uid == owner.uid)
     }
 
     pub(super) fn is_unused(&self) -> bool {

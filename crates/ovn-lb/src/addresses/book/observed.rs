@@ -27,7 +27,12 @@ impl Book {
             match self.uid(&key) {
                 None => drop(self.remove(&key)),
                 Some(uid) if unlisted.get(&key) == Some(&uid) => self.forget(&key, now),
-                Some(_) => drop(self.change(&key, Holding::follow)),
+                Some(_) => {
+                    self.change(&key, |holding| {
+                        holding.uids.clear();
+                        holding.follow();
+                    });
+                }
             }
         }
         for seen in listed {
