@@ -118,6 +118,7 @@ impl Book {
         now: Moment,
     ) -> Result<EipKey, Error> {
         if let Some(key) = self.held(&ask.owner, family) {
+            self.join(&key, &ask.owner);
             return Ok(key);
         }
         let own = EipKey::of(&ask.owner, family);

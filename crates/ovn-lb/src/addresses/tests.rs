@@ -1,5 +1,7 @@
 //! The promises about addresses, as properties over long random lives; then the stories that explain them.
 
+mod conflict;
+mod leaders;
 mod namesakes;
 mod terms;
 

@@ -77,6 +77,11 @@ impl Holding {
         self.made_for.is_some() && self.uid(&owner.key.name).is_none_or(|uid| uid == owner.uid)
     }
 
+    pub(super) fn is_known_in_use(&self) -> bool {
+        let known = self.should.services.iter().any(|name| self.uids.contains_key(name));
+        self.made_for.is_some() && (known || !self.should.others.is_empty())
+    }
+
     pub(super) fn is_unused(&self) -> bool {
         self.should.services.is_empty() && self.should.others.is_empty()
     }

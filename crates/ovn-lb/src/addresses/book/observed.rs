@@ -84,14 +84,15 @@ impl Book {
         if self.uid(key) != Some(uid) {
             return Vec::new();
         }
-        let used = self.holdings.get(key).is_some_and(|holding| holding.made_for.is_some() && !holding.is_unused());
-        // Whoever never led has no promise to keep.
-        if !self.begun || !used {
+        let users = self.users(key);
+        // Who never led has no promise to keep. And where nobody has asked or published in this term, the watch tells
+        // late what another leader released; if it was an accident, the Service asks again while the address rests.
+        if self.begun && self.holdings.get(key).is_some_and(Holding::is_known_in_use) {
+            self.change(key, |holding| holding.stored = None);
+        } else {
             self.forget(key, now);
-            return Vec::new();
         }
-        self.change(key, |holding| holding.stored = None);
-        self.users(key)
+        users
     }
 
     /// We deleted the `EIp`. The watch may still tell how it was before.

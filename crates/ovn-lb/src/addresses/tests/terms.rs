@@ -120,3 +120,15 @@ fn one_that_leaves_again_after_a_failed_write_is_taken_off_the_eip() {
     assert_eq!(seen(&world, &v4("one")).says.services, ["one".into()].into());
     assert!(world.book.leave(&second, world.now).is_empty(), "nothing is left to do");
 }
+
+#[test]
+fn what_another_leader_released_is_not_kept_by_one_who_hears_of_it_late() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.1-192.0.2.1"])]);
+    world.serve("web").unwrap();
+    let late = seen(&world, &v4("web"));
+    world.release(&testing::owner("shop", "web"));
+    world.replaced_by(world.follower());
+    world.book.observe(late.clone());
+    world.book.vanish(&late.key, late.uid, world.now);
+    assert_eq!(world.book.address(&late.key), None);
+}
