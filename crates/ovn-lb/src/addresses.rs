@@ -216,10 +216,11 @@ impl Addresses {
     /// cut between the two, the object shows that it is on its way out.
     async fn delete(&self, api: &Api<EIp>, key: &EipKey, term: &Term) -> Result<bool, Error> {
         let tried = format!("delete EIp {key}");
-        let Marked::Deleted(deleting) = self.mark_deleted(api, key, &tried, term).await? else {
+        let marked = self.mark_deleted(api, key, &tried, term).await?;
+        if let Marked::Changed = marked {
             return Ok(false);
-        };
-        if let Some(eip) = deleting.filter(|eip| eip.metadata.finalizers.iter().flatten().next().is_some()) {
+        }
+        if let Marked::Leaving(eip) = marked {
             let patch = eip::without_finalizer(&eip);
             let let_go = async {
                 match api.patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
@@ -236,27 +237,28 @@ impl Addresses {
 
     /// Deletes exactly the object that is known, in the state in which it is known.
     async fn mark_deleted(&self, api: &Api<EIp>, key: &EipKey, tried: &str, term: &Term) -> Result<Marked, Error> {
-        let Some((uid, version)) = self.lock().book.version(key) else { return Ok(Marked::Deleted(None)) };
+        let Some((uid, version)) = self.lock().book.version(key) else { return Ok(Marked::Gone) };
         let known = Preconditions { uid: Some(uid.to_string()), resource_version: Some(version) };
         let params = DeleteParams { preconditions: Some(known), ..DeleteParams::default() };
         let remove = async {
             match api.delete(&key.name, &params).await {
-                Ok(deleting) => Ok(Marked::Deleted(deleting.left())),
-                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Marked::Deleted(None)),
+                Ok(deleting) => {
+                    let left = deleting.left().filter(|eip| eip.metadata.finalizers.iter().flatten().next().is_some());
+                    Ok(left.map_or(Marked::Gone, |eip| Marked::Leaving(Box::new(eip))))
+                }
+                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Marked::Gone),
                 Err(kube::Error::Api(status)) if status.is_conflict() => Ok(Marked::Changed),
                 Err(error) => Err(ProviderError::from_kube(&format!("cannot {tried}"), &error)),
             }
         };
         let marked = term.write(self.deadline, remove).await.map_err(ProviderError::from)?;
-        if let Marked::Deleted(_) = marked {
-            return Ok(marked);
-        }
+        let Marked::Changed = marked else { return Ok(marked) };
         // Somebody changed it, or put another object under its name, which is none of ours.
         let found = tokio::time::timeout(self.deadline, api.get_opt(&key.name)).await;
         let found = found.map_err(|_| unanswered(tried))?.map_err(|error| kubernetes(tried, &error))?;
         match found.filter(|eip| eip.metadata.uid == Some(uid.to_string())) {
             Some(eip) => self.observe(&eip),
-            None => return Ok(Marked::Deleted(None)),
+            None => return Ok(Marked::Gone),
         }
         Ok(Marked::Changed)
     }
@@ -292,8 +294,9 @@ impl Addresses {
 
 /// What became of a request to delete.
 enum Marked {
-    /// It is gone, or as it is until its finalizers go.
-    Deleted(Option<EIp>),
+    Gone,
+    /// It stays until its finalizers go.
+    Leaving(Box<EIp>),
     Changed,
 }
 

@@ -104,7 +104,7 @@ impl Pair {
     fn hear(&mut self, process: usize, most: usize) {
         let from = self.heard[process];
         let to = self.news.len().min(from.saturating_add(most));
-        for news in self.news[from..to].to_vec() {
+        for news in self.news[from..to].iter().cloned() {
             match news {
                 News::Is(seen) => drop(self.books[process].observe(*seen)),
                 News::Gone(key, uid) => drop(self.books[process].vanish(&key, uid, self.now)),
@@ -220,9 +220,9 @@ proptest! {
                 Event::Serve { service, .. } if deleting.contains(&service) => {}
                 Event::Serve { service, writes } => pair.serve(service, writes),
                 Event::Delete { service, writes } => {
-                    if pair.published.contains_key(&service) {
+                    if let Some(addresses) = pair.published.get_mut(&service) {
                         // The row is gone first, so nobody is reached there from now on.
-                        pair.published.insert(service, vec![]);
+                        addresses.clear();
                         deleting.insert(service);
                         if pair.delete(service, writes) {
                             deleting.remove(&service);
