@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: advisories bench build clean demo docs fmt help lint soak test
+.PHONY: advisories bench build clean demo docs e2e fmt help lint soak test
 
 step := hack/step
 
@@ -38,6 +38,11 @@ demo: ## see a load balancer vanish and come back; KEEP=1 leaves it running
 	@$(step) setup hack/setup ovn kube $(if $(KEEP),kubectl)
 	@$(step) build cargo build --quiet -p groundcrew -p groundcrew-e2e
 	@$(step) demo $${CARGO_TARGET_DIR:-target}/debug/demo $(if $(KEEP),--keep)
+
+e2e: ## run the whole-system tests: real packets through a real OVN
+	@$(step) setup hack/setup ovn kube
+	@$(step) build cargo build --quiet -p groundcrew
+	@$(step) e2e cargo test -p groundcrew-e2e
 
 bench: ## measure; SCENARIO=name and N=count choose what and how much
 	@$(step) setup hack/setup ovn kube
