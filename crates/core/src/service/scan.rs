@@ -34,12 +34,12 @@ impl<P: LoadBalancers> Scan<'_, P> {
                 return;
             }
             let term = self.reconciler.term.borrow().clone();
+            if term.is_some() {
+                self.compare();
+            }
             let Some(owned) = self.owned().await else { continue };
             match term {
-                Some(term) => {
-                    self.compare();
-                    self.collect(&owned, &mut orphans, &term).await;
-                }
+                Some(term) => self.collect(&owned, &mut orphans, &term).await,
                 None if owned.complete => {
                     let owners = owned.items.into_iter().map(|owned| owned.owner).collect();
                     self.reconciler.cache.keep_departed(&owners);
