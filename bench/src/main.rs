@@ -13,7 +13,7 @@ use clap::{Parser, ValueEnum};
 
 use report::Report;
 
-/// Prints a table and writes one JSON line per figure to target/bench/<scenario>.jsonl. Fails if a bar is missed.
+/// Prints a table and writes one JSON line per figure to target/bench/SCENARIO.jsonl. Fails if a bar is missed.
 #[derive(Parser)]
 struct Args {
     /// Which scenario to run; all of them unless told.

@@ -1,7 +1,7 @@
 //! Events for users, without floods.
 //!
-//! The same text about the same object is told at most once in [`REST`]; beyond [`BURST`] at once and [`PER_SECOND`] on
-//! the long run, Events are dropped and counted. Telling never delays a reconcile.
+//! The same text about the same object is told at most once in ten minutes; beyond 100 at once and 20 a second on the
+//! long run, Events are dropped and counted. Telling never delays a reconcile.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
