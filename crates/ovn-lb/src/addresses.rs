@@ -32,8 +32,9 @@ use serde_json::Value;
 use tokio::sync::broadcast;
 
 use crate::error::Error;
-use book::{Book, Write};
+use book::{Book, Promise, Write};
 use eip::EipKey;
+use pool::Family;
 
 pub(crate) use watch::{EipSink, PoolSink};
 
@@ -96,7 +97,10 @@ impl Addresses {
 
     /// The addresses of this Service, written down.
     pub(crate) async fn hold(&self, ask: &AddressAsk, term: &Term) -> Result<Vec<IpAddr>, Error> {
+        // It waits from before it asks: an address that becomes free meanwhile wakes it.
+        self.lock().waiting.insert(ask.owner.key.clone());
         let keys = self.promise(ask)?;
+        self.lock().waiting.remove(&ask.owner.key);
         for key in &keys {
             self.store(key, term).await?;
         }
@@ -104,6 +108,7 @@ impl Addresses {
         Ok(keys.iter().filter_map(|key| state.book.address(key)).collect())
     }
 
+    /// One `EIp` for each family that is asked for: the same ones every time.
     fn promise(&self, ask: &AddressAsk) -> Result<Vec<EipKey>, Error> {
         let annotation = |name: &str| ask.annotations.get(name).map(|value| &**value);
         for name in [BIND_ON_EIP, BIND_ON_DEFAULT_GW_EIP] {
@@ -113,13 +118,18 @@ impl Addresses {
             }
         }
         let network_type = annotation(EXTERNAL_NETWORK_TYPE).or(self.network_type.as_deref());
+        Family::in_order(ask.families).iter().map(|family| self.promise_one(ask, *family, network_type)).collect()
+    }
+
+    fn promise_one(&self, ask: &AddressAsk, family: Family, network_type: Option<&str>) -> Result<EipKey, Error> {
         let mut state = self.lock();
-        let promised = state.book.hold(ask, network_type, Moment::now());
-        match &promised {
-            Ok(_) => state.waiting.remove(&ask.owner.key),
-            Err(_) => state.waiting.insert(ask.owner.key.clone()),
-        };
-        promised
+        match state.book.hold(ask, family, network_type)? {
+            Promise::Kept(key) => Ok(key),
+            Promise::Needs(need) => {
+                let (pool, address) = state.book.choose(&need, Moment::now())?;
+                state.book.reserve(&need.owner, address, pool)
+            }
+        }
     }
 
     /// The addresses of this Service if all is written down already; no I/O.

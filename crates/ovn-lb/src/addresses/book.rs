@@ -44,6 +44,25 @@ pub(crate) struct Book {
     last: BTreeMap<(Arc<str>, Family), IpAddr>,
 }
 
+/// What the book says to a Service that asks for an address.
+#[derive(Debug)]
+pub(crate) enum Promise {
+    /// It has one: this `EIp`'s.
+    Kept(EipKey),
+    /// It has none yet. Whoever gives out addresses is asked, and what it gives is reserved.
+    Needs(Need),
+}
+
+/// An address that is needed for a Service's own `EIp`.
+#[derive(Debug, Clone)]
+pub(crate) struct Need {
+    pub(crate) owner: Owner,
+    pub(crate) family: Family,
+    pub(crate) network_type: Option<Box<str>>,
+    /// The one that the user asked for by number. No other will do.
+    pub(crate) requested: Option<IpAddr>,
+}
+
 /// What must be written so that an `EIp` says what it should.
 #[derive(Debug)]
 pub(crate) enum Write {
@@ -100,26 +119,16 @@ impl Book {
         }
     }
 
-    /// One `EIp` for each family that is asked for: the same ones every time.
+    /// The `EIp` of this Service for one family, the same one every time; or the address that is needed for it.
     pub(crate) fn hold(
-        &mut self,
-        ask: &AddressAsk,
-        network_type: Option<&str>,
-        now: Moment,
-    ) -> Result<Vec<EipKey>, Error> {
-        Family::in_order(ask.families).iter().map(|family| self.hold_one(ask, *family, network_type, now)).collect()
-    }
-
-    fn hold_one(
         &mut self,
         ask: &AddressAsk,
         family: Family,
         network_type: Option<&str>,
-        now: Moment,
-    ) -> Result<EipKey, Error> {
+    ) -> Result<Promise, Error> {
         if let Some(key) = self.held(&ask.owner, family) {
             self.join(&key, &ask.owner);
-            return Ok(key);
+            return Ok(Promise::Kept(key));
         }
         let own = EipKey::of(&ask.owner, family);
         if self
@@ -129,50 +138,48 @@ impl Book {
         {
             // It was released and is not gone yet: an EIp never changes its address.
             self.join(&own, &ask.owner);
-            return Ok(own);
+            return Ok(Promise::Kept(own));
         }
         let current = ask.current.iter().copied().find(|address| Family::of(*address) == family);
         if let Some(key) = current.and_then(|address| self.listed(&ask.owner, address)) {
             self.join(&key, &ask.owner);
-            return Ok(key);
+            return Ok(Promise::Kept(key));
         }
         let shared = ask.share_with.as_ref().map(|other| (other, self.held(other, family)));
         match (current, shared) {
             (Some(address), Some((_, Some(key)))) if self.holders(address).any(|holder| *holder == key) => {
                 self.join(&key, &ask.owner);
-                Ok(key)
+                Ok(Promise::Kept(key))
             }
             (Some(address), _) => {
                 self.check_free(address, &ask.owner)?;
-                self.reserve(&ask.owner, address, self.pool_of(address))
+                self.reserve(&ask.owner, address, self.pool_of(address)).map(Promise::Kept)
             }
             (None, Some((_, Some(key)))) => {
                 self.join(&key, &ask.owner);
-                Ok(key)
+                Ok(Promise::Kept(key))
             }
             (None, Some((other, None))) => Err(Error::NothingToShare { holder: other.key.clone() }),
-            (None, None) => {
-                let (pool, address) = self.choose(ask, family, network_type, now)?;
-                self.reserve(&ask.owner, address, pool)
-            }
+            (None, None) => Ok(Promise::Needs(Need {
+                owner: ask.owner.clone(),
+                family,
+                network_type: network_type.map(Into::into),
+                requested: ask.requested.iter().copied().find(|address| Family::of(*address) == family),
+            })),
         }
     }
 
-    fn choose(
-        &mut self,
-        ask: &AddressAsk,
-        family: Family,
-        network_type: Option<&str>,
-        now: Moment,
-    ) -> Result<(Arc<str>, IpAddr), Error> {
-        let namespace = &*ask.owner.key.namespace;
+    /// An address of the pools for whoever needs one, and the pool that it is from.
+    pub(crate) fn choose(&mut self, need: &Need, now: Moment) -> Result<(Arc<str>, IpAddr), Error> {
+        let Need { owner, family, network_type, requested } = need;
+        let (namespace, network_type) = (&*owner.key.namespace, network_type.as_deref());
         let mut pools: Vec<_> = self.pools.values().filter(|pool| pool.serves(namespace, network_type)).collect();
         pools.sort_by(|a, b| (b.priority, &a.name).cmp(&(a.priority, &b.name)));
-        if let Some(address) = ask.requested.iter().copied().find(|address| Family::of(*address) == family) {
+        if let Some(address) = *requested {
             let Some(pool) = pools.iter().find(|pool| pool.contains(address)) else {
                 return Err(Error::AddressOutside { address, namespace: namespace.to_owned() });
             };
-            self.check_free(address, &ask.owner)?;
+            self.check_free(address, owner)?;
             return match self.rests(address, now) {
                 Some(left) => Err(Error::AddressRests { address, left }),
                 None => Ok((pool.name.clone(), address)),
@@ -180,8 +187,8 @@ impl Book {
         }
         let is_free = |address| self.holders(address).next().is_none() && self.rests(address, now).is_none();
         let found = pools.iter().find_map(|pool| {
-            let last = self.last.get(&(pool.name.clone(), family)).copied();
-            Some((pool.name.clone(), pool.next_free(family, last, is_free)?))
+            let last = self.last.get(&(pool.name.clone(), *family)).copied();
+            Some((pool.name.clone(), pool.next_free(*family, last, is_free)?))
         });
         let Some((pool, address)) = found else {
             let kind = network_type.map(|network| format!(" of network type {network}")).unwrap_or_default();
@@ -191,7 +198,7 @@ impl Book {
             };
             return Err(Error::PoolEmpty { namespace: namespace.to_owned(), why });
         };
-        self.last.insert((pool.clone(), family), address);
+        self.last.insert((pool.clone(), *family), address);
         Ok((pool, address))
     }
 
@@ -235,7 +242,8 @@ impl Book {
         self.pools.values().find(|pool| pool.contains(address)).map(|pool| pool.name.clone()).unwrap_or_default()
     }
 
-    fn reserve(&mut self, owner: &Owner, address: IpAddr, pool: Arc<str>) -> Result<EipKey, Error> {
+    /// Writes an address down for its owner; it is his from here on.
+    pub(crate) fn reserve(&mut self, owner: &Owner, address: IpAddr, pool: Arc<str>) -> Result<EipKey, Error> {
         let key = EipKey::of(owner, Family::of(address));
         let holding = self.holdings.entry(key.clone()).or_insert_with(|| Holding::promise(owner));
         if holding.made_for.as_ref() != Some(owner) {

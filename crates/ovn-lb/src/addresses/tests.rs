@@ -33,6 +33,18 @@ fn pool(name: &str, addresses: &[&str]) -> AddressPool {
     AddressPool::new(name, AddressPoolSpec { addresses, ..AddressPoolSpec::default() })
 }
 
+/// What [`Addresses::promise`] does where addresses come from pools.
+fn promise(book: &mut Book, ask: &AddressAsk, network_type: Option<&str>, now: Moment) -> Result<Vec<EipKey>, Error> {
+    let each = Family::in_order(ask.families).iter().map(|family| match book.hold(ask, *family, network_type)? {
+        Promise::Kept(key) => Ok(key),
+        Promise::Needs(need) => {
+            let (pool, address) = book.choose(&need, now)?;
+            book.reserve(&need.owner, address, pool)
+        }
+    });
+    each.collect()
+}
+
 impl World {
     fn new(pools: Vec<AddressPool>) -> Self {
         let book = Book::new("c1".into(), REST);
@@ -110,7 +122,7 @@ impl World {
     }
 
     fn hold(&mut self, ask: &AddressAsk) -> Result<Vec<IpAddr>, Error> {
-        let keys = self.book.hold(ask, None, self.now)?;
+        let keys = promise(&mut self.book, ask, None, self.now)?;
         for key in &keys {
             self.store(key);
         }
@@ -235,7 +247,7 @@ proptest! {
                 }
                 Event::Die { service } => {
                     let ask = world.ask(&testing::owner("shop", &format!("s{service}")), Families::V4);
-                    let _ = world.book.hold(&ask, None, world.now);
+                    let _ = promise(&mut world.book, &ask, None, world.now);
                     world.restart();
                 }
                 Event::Release { service } => {
@@ -323,10 +335,10 @@ fn a_network_type_chooses_among_pools() {
     cloud.spec.external_network_type = Some("cloud".into());
     let mut world = World::new(vec![public, cloud]);
     let ask = testing::ask(&testing::owner("shop", "web"), Families::V4);
-    let keys = world.book.hold(&ask, Some("public"), world.now).unwrap();
+    let keys = promise(&mut world.book, &ask, Some("public"), world.now).unwrap();
     assert_eq!(world.book.address(&keys[0]).unwrap().to_string(), "192.0.2.0");
     let ask = testing::ask(&testing::owner("shop", "other"), Families::V4);
-    assert!(matches!(world.book.hold(&ask, Some("dmz"), world.now), Err(Error::PoolEmpty { .. })));
+    assert!(matches!(promise(&mut world.book, &ask, Some("dmz"), world.now), Err(Error::PoolEmpty { .. })));
 }
 
 #[test]

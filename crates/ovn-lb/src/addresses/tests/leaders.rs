@@ -181,7 +181,7 @@ impl Pair {
             .find(|(other, addresses)| **other != service && group(**other) == group(service) && !addresses.is_empty());
         ask.share_with = served.map(|(other, _)| self.owner(*other));
         ask.current = current;
-        let Ok(keys) = self.books[self.leader].hold(&ask, None, self.now) else { return };
+        let Ok(keys) = promise(&mut self.books[self.leader], &ask, None, self.now) else { return };
         if keys.iter().all(|key| self.store(key, &mut writes)) {
             let book = &self.books[self.leader];
             let addresses: Vec<_> = keys.iter().filter_map(|key| book.address(key)).collect();

@@ -15,7 +15,7 @@ fn who_leads_again_does_not_insist_on_what_it_could_not_write() {
     let mut world = World::new(vec![pool("a", &["192.0.2.1-192.0.2.4"])]);
     let ask = world.ask(&testing::owner("shop", "web"), Families::V4);
     // Promised, but the write never arrives.
-    world.book.hold(&ask, None, world.now).unwrap();
+    promise(&mut world.book, &ask, None, world.now).unwrap();
     assert_eq!(world.book.address(&v4("web")).unwrap().to_string(), "192.0.2.1");
     let mut first = world.replaced_by(world.follower());
     assert_eq!(world.serve("other").unwrap(), "192.0.2.1");
@@ -31,7 +31,7 @@ fn who_leads_again_does_not_insist_on_what_it_could_not_write() {
 fn a_promise_that_was_never_written_is_free_for_the_next_term() {
     let mut world = World::new(vec![pool("a", &["192.0.2.1-192.0.2.1"])]);
     let ask = world.ask(&testing::owner("shop", "web"), Families::V4);
-    world.book.hold(&ask, None, world.now).unwrap();
+    promise(&mut world.book, &ask, None, world.now).unwrap();
     world.begin();
     assert_eq!(world.serve("other").unwrap(), "192.0.2.1");
 }
