@@ -27,9 +27,22 @@ ovsdb_client::table! {
     pub(crate) struct LogicalRouter = "Logical_Router" {
         pub(crate) name: Arc<str>,
         pub(crate) load_balancer: Set<Uuid>,
+        pub(crate) ports: Set<Uuid>,
     }
     indexes LogicalRoutersBy {
         name: Arc<str> = |row| Some(row.name.clone()),
+        port: Uuid = |row| row.ports.iter().copied().collect::<Vec<_>>(),
+    }
+}
+
+ovsdb_client::table! {
+    /// Where a router meets a network: inside the project, or outside through a gateway chassis.
+    pub(crate) struct LogicalRouterPort = "Logical_Router_Port" {
+        pub(crate) name: Arc<str>,
+        /// The router's own addresses with their prefix lengths, as in `10.1.0.1/16`.
+        pub(crate) networks: Set<Box<str>>,
+        pub(crate) gateway_chassis: Set<Uuid>,
+        pub(crate) ha_chassis_group: Option<Uuid>,
     }
 }
 
@@ -45,9 +58,13 @@ ovsdb_client::table! {
 }
 
 ovsdb_client::table! {
-    /// The one row in which the epoch of the leader is kept.
+    /// The one row in which the epoch of the leader is kept, and how far `ovn-northd` has come.
     pub(crate) struct Global = "NB_Global" {
         pub(crate) external_ids: StrMap,
+        /// Moved on by writers that want to know when their write was taken.
+        pub(crate) nb_cfg: i64,
+        /// The last `nb_cfg` that northd has translated into the southbound database.
+        pub(crate) sb_cfg: i64,
     }
 }
 
@@ -56,6 +73,7 @@ ovsdb_client::database! {
     pub(crate) struct Northbound = "OVN_Northbound" {
         pub(crate) load_balancers: LoadBalancer,
         pub(crate) routers: LogicalRouter,
+        pub(crate) router_ports: LogicalRouterPort,
         pub(crate) switches: LogicalSwitch,
         pub(crate) global: Global,
     }
