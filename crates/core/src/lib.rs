@@ -11,6 +11,7 @@
 #![warn(missing_docs)]
 
 pub mod cli;
+pub mod drift;
 pub mod events;
 mod fault;
 pub mod key;
