@@ -101,3 +101,32 @@ pub mod condition {
     /// On an AddressPool: it has addresses in common with another pool. Such addresses are given out once only.
     pub const OVERLAP: &str = "Overlap";
 }
+
+/// What kube-ovn calls its own.
+pub mod kube_ovn {
+    /// Its controller: the label `app` of the pods, and the name of the Lease.
+    pub const CONTROLLER: &str = "kube-ovn-controller";
+
+    /// Whether kube-ovn gives its own OVN load balancers names like this one: six for each VPC, which its collection
+    /// of unknown ones keeps.
+    #[must_use]
+    pub fn is_own_load_balancer(name: &str) -> bool {
+        let between = |prefix, suffix| name.strip_prefix(prefix).is_some_and(|rest: &str| rest.ends_with(suffix));
+        between("vpc-", "-load") || between("cluster-", "-loadbalancer")
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::is_own_load_balancer;
+
+        #[test]
+        fn its_own_are_told_from_those_of_services() {
+            for own in ["vpc-shop-tcp-load", "vpc-shop-udp-sess-load", "cluster-tcp-session-loadbalancer"] {
+                assert!(is_own_load_balancer(own), "{own}");
+            }
+            for other in ["shop-web-tcp", "vpc-web-udp", "cluster-web-tcp", "shop-web-load", ""] {
+                assert!(!is_own_load_balancer(other), "{other}");
+            }
+        }
+    }
+}

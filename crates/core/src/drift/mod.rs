@@ -33,10 +33,14 @@ pub struct Round {
 pub struct Shift {
     /// Load balancers with our mark that are gone.
     pub ours_removed: usize,
+    /// Load balancers with our mark that stay.
+    pub ours_left: usize,
     /// Load balancers of others that are gone.
     pub others_removed: usize,
-    /// Load balancers of others that stay.
+    /// Load balancers of others that stay, without those of the network itself.
     pub others_left: usize,
+    /// Load balancers that the network itself made and that stay, as kube-ovn's six of each VPC.
+    pub native_left: usize,
     /// Load balancers, routers and switches that are there under their old name and a new id, as after a restore.
     pub replaced: usize,
     /// Routers and switches among them, by name; their members are lost.
