@@ -153,7 +153,7 @@ impl State {
 
 fn reachable(addresses: &[IpAddr]) -> Reachable {
     let ingress = addresses.iter().map(|address| Ingress { address: *address, mode: IpMode::Vip }).collect();
-    Reachable { ingress, realised: Realised::Yes }
+    Reachable { ingress, realised: Realised::Yes, caveats: Vec::new() }
 }
 
 /// The wish without what the Service has published: that changes when we publish, and is not part of the cloud.

@@ -30,7 +30,7 @@ pub struct Template(String);
 const PLACEHOLDER: &str = "{namespace}";
 
 impl Template {
-    fn of(&self, namespace: &str) -> String {
+    pub(crate) fn of(&self, namespace: &str) -> String {
         self.0.replace(PLACEHOLDER, namespace)
     }
 }

@@ -17,6 +17,7 @@ mod commit;
 mod connection;
 mod desired;
 mod error;
+mod fence;
 mod looks;
 mod marks;
 mod metrics;

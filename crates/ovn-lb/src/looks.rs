@@ -1,13 +1,14 @@
 //! Which Services a change in OVN concerns. It never says what to do about it. Pure.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::provider::Look;
 use ovsdb_client::{Row, RowId, Rows, Uuid};
 
 use crate::marks;
-use crate::northbound::{Kind, LoadBalancer, Northbound};
+use crate::northbound::{Kind, LoadBalancer, LogicalRouterPort, Northbound};
 use crate::waiting::{Obstacle, Waiting};
 
 /// `before` is where rows are that are gone now: the owner of a deleted row is still in it.
@@ -20,13 +21,21 @@ pub(crate) fn looks(
 ) -> Vec<Look> {
     let Rows::Some(rows) = rows else { return vec![Look::Everywhere] };
     let change = Change { before, after, cluster, waiting };
-    let mut services = BTreeSet::new();
+    let (mut services, mut routers) = (BTreeSet::new(), BTreeSet::new());
     for RowId { table, uuid } in rows {
         if **table == *LoadBalancer::TABLE {
             change.row(*uuid, &mut services);
+        } else if **table == *LogicalRouterPort::TABLE {
+            routers.extend(change.routers_with(*uuid));
         } else if let Some(kind) = Kind::ALL.into_iter().find(|kind| *kind.table() == **table) {
             change.place(kind, *uuid, &mut services);
+            if kind == Kind::Router {
+                routers.extend(change.moved_ports(*uuid));
+            }
         }
+    }
+    if !routers.is_empty() {
+        services.extend(change.behind(&routers));
     }
     services.into_iter().map(Look::At).collect()
 }
@@ -63,6 +72,25 @@ impl Change<'_> {
             services.extend(self.waiting.take(&Obstacle::Place(kind, name.to_string())));
             services.extend(self.attached_to(kind, name));
         }
+    }
+
+    /// The name of a router that got or lost a port: other backends are inside its project now.
+    fn moved_ports(&self, uuid: Uuid) -> Option<Arc<str>> {
+        let (before, after) = (self.before.routers.get(uuid)?, self.after.routers.get(uuid)?);
+        (before.ports != after.ports).then(|| after.name.clone())
+    }
+
+    /// The names of the routers that have this port.
+    fn routers_with(&self, port: Uuid) -> impl Iterator<Item = Arc<str>> {
+        let now = self.after.routers.find(|by| &by.port, port);
+        now.map(|(_, router)| router.name.clone())
+    }
+
+    /// Whoever is served on one of these routers; all rows are looked at once for all of them.
+    fn behind(&self, routers: &BTreeSet<Arc<str>>) -> impl Iterator<Item = ServiceKey> {
+        let on = |row: &LoadBalancer| row.external_ids.get(marks::ROUTER).is_some_and(|name| routers.contains(name));
+        let rows = self.after.load_balancers.iter().filter(move |(_, row)| on(row));
+        rows.filter_map(|(_, row)| marks::owner(&row.external_ids, self.cluster).map(|owner| owner.key))
     }
 
     fn service_of(&self, row: Uuid) -> Option<ServiceKey> {
@@ -159,5 +187,24 @@ mod tests {
         waiting.add(Obstacle::Row("x".into()), &ServiceKey::new("shop", "new"));
         let gone = json!({ "Load_Balancer": { uuid(2).to_string(): { "delete": null } } });
         assert_eq!(woken(&mut nb, &waiting, &gone), ["shop/new"]);
+    }
+
+    #[test]
+    fn a_port_that_comes_goes_or_changes_wakes_whoever_is_behind_its_router() {
+        let mut nb = served();
+        let port = json!({ "insert": { "name": "p", "networks": "10.1.0.1/16" } });
+        let toggle = json!({ "modify": { "ports": ["uuid", uuid(7)] } });
+        let come = json!({
+            "Logical_Router": { uuid(5).to_string(): toggle }, "Logical_Router_Port": { uuid(7).to_string(): port } });
+        let other = json!({ "Logical_Router_Port": { uuid(8).to_string(): port } });
+        let change =
+            json!({ "Logical_Router_Port": { uuid(7).to_string(): { "modify": { "networks": "10.2.0.1/16" } } } });
+        let gone = json!({
+            "Logical_Router": { uuid(5).to_string(): toggle }, "Logical_Router_Port": { uuid(7).to_string(): { "delete": null } } });
+        let waiting = Waiting::default();
+        assert_eq!(woken(&mut nb, &waiting, &come), ["shop/web"]);
+        assert_eq!(woken(&mut nb, &waiting, &other), [""; 0], "another router's");
+        assert_eq!(woken(&mut nb, &waiting, &change), ["shop/web"]);
+        assert_eq!(woken(&mut nb, &waiting, &gone), ["shop/web"]);
     }
 }

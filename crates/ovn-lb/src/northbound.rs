@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use ovsdb_client::{Set, StrMap, Uuid};
 
 use crate::marks;
@@ -115,7 +116,25 @@ pub(crate) struct Place {
     pub(crate) name: Arc<str>,
 }
 
+impl LogicalRouterPort {
+    /// Whether it leads out of the project.
+    pub(crate) fn is_external(&self) -> bool {
+        !self.gateway_chassis.is_empty() || self.ha_chassis_group.is_some()
+    }
+
+    /// Its addresses with their networks; what cannot be read is left out.
+    pub(crate) fn networks(&self) -> impl Iterator<Item = IpNet> {
+        self.networks.iter().filter_map(|network| network.parse().ok())
+    }
+}
+
 impl Northbound {
+    /// The ports of a router.
+    pub(crate) fn ports_of(&self, router: Uuid) -> impl Iterator<Item = &Arc<LogicalRouterPort>> {
+        let router = self.routers.get(router);
+        router.into_iter().flat_map(|router| router.ports.iter().filter_map(|port| self.router_ports.get(*port)))
+    }
+
     /// The routers or switches of this name with their members; names are not unique in OVN.
     pub(crate) fn places(&self, kind: Kind, name: &str) -> Vec<(Place, &Set<Uuid>)> {
         let place = |uuid, name: &Arc<str>| Place { kind, uuid, name: name.clone() };

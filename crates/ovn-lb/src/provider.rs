@@ -9,8 +9,8 @@ use groundcrew_api::names::annotation::{
 };
 use groundcrew_core::leader::Term;
 use groundcrew_core::provider::{
-    AddressAsk, Difference, Held, Ingress, IpMode, Listing, Living, LoadBalancers, Look, Owned, Owner, ProviderError,
-    Reachable, Realised, Verdict, Wanted,
+    AddressAsk, Caveat, Difference, Held, Ingress, IpMode, Listing, Living, LoadBalancers, Look, Owned, Owner,
+    ProviderError, Reachable, Realised, Verdict, Wanted,
 };
 use groundcrew_core::runtime::Readiness;
 use tokio::sync::broadcast;
@@ -20,8 +20,10 @@ use crate::addresses::Addresses;
 use crate::commit::Committer;
 use crate::desired::{Desired, Site, desired};
 use crate::error::Error;
+use crate::fence::fence;
 use crate::looks::looks;
 use crate::marks;
+use crate::northbound::Northbound;
 use crate::plan::{self, Plan, plan};
 use crate::view::View;
 use crate::waiting::{Obstacle, Waiting};
@@ -42,14 +44,27 @@ pub(crate) struct Ovn {
 }
 
 impl Ovn {
+    /// What should be there on this view of OVN, and what its user should know about it.
+    fn wish(&self, want: &Wanted, nb: &Northbound) -> Result<(Desired, Vec<Caveat>), Error> {
+        let router = self.site.router.of(&want.owner().key.namespace);
+        let (want, outside) = fence(want, &router, nb);
+        Ok((desired(&want, &self.site)?, outside.into_iter().collect()))
+    }
+
     /// Brings the rows to what they should be. What is in the way of some of them is told after the rest is done.
-    async fn settle(&self, desired: &Desired, term: &Term) -> Result<(), Error> {
+    async fn settle<T>(
+        &self,
+        wish: impl Fn(&Northbound) -> Result<(Desired, T), Error> + Sync,
+        term: &Term,
+    ) -> Result<T, Error> {
         for _ in 0..ATTEMPTS {
-            let mut found = plan(desired, &self.site, &*self.view.now()?);
+            let nb = self.view.now()?;
+            let (desired, more) = wish(&nb)?;
+            let mut found = plan(&desired, &self.site, &nb);
             if found.steps.is_empty() && desired.rows.is_empty() {
                 // Nothing to take away, but an earlier write may still be on its way.
                 self.committer.commit(Vec::new(), term).await?;
-                found = plan(desired, &self.site, &*self.view.now()?);
+                found = plan(&desired, &self.site, &*self.view.now()?);
             }
             if !found.steps.is_empty() {
                 debug!(service = %desired.owner, steps = found.steps.len(), "writing to OVN: {}", found.show());
@@ -58,8 +73,8 @@ impl Ovn {
                     outcome => outcome?,
                 }
             }
-            let Some(held) = found.held.first() else { return Ok(()) };
-            if self.still_held(desired, &found.held)? {
+            let Some(held) = found.held.first() else { return Ok(more) };
+            if self.still_held(&desired, &found.held)? {
                 return Err(held.into());
             }
         }
@@ -82,9 +97,9 @@ impl Plan {
 }
 
 /// The packets that a node sees were addressed by OVN: it must not take the address for its own.
-fn reachable(addresses: &[IpAddr]) -> Reachable {
+fn reachable(addresses: &[IpAddr], caveats: Vec<Caveat>) -> Reachable {
     let ingress = addresses.iter().map(|address| Ingress { address: *address, mode: IpMode::Proxy }).collect();
-    Reachable { ingress, realised: Realised::Yes }
+    Reachable { ingress, realised: Realised::Yes, caveats }
 }
 
 impl LoadBalancers for Ovn {
@@ -99,26 +114,23 @@ impl LoadBalancers for Ovn {
     }
 
     async fn ensure(&self, want: &Wanted, term: &Term) -> Result<Reachable, ProviderError> {
-        self.settle(&desired(want, &self.site)?, term).await?;
-        Ok(reachable(&want.addresses))
+        let caveats = self.settle(|nb| self.wish(want, nb), term).await?;
+        Ok(reachable(&want.addresses, caveats))
     }
 
     /// The row first: an address that is given to somebody else must not answer here any more.
     async fn release(&self, owner: &Owner, term: &Term) -> Result<(), ProviderError> {
-        self.settle(&Desired::nothing(owner, &self.site), term).await?;
+        self.settle(|_| Ok((Desired::nothing(owner, &self.site), ())), term).await?;
         Ok(self.addresses.release(owner, term).await?)
     }
 
     fn verify(&self, want: &Wanted) -> Verdict {
         let Ok(nb) = self.view.now() else { return Verdict::Unknown };
-        let mut differences = match desired(want, &self.site) {
-            Ok(desired) => plan(&desired, &self.site, &nb).differences(),
+        let (mut differences, caveats) = match self.wish(want, &nb) {
+            Ok((desired, caveats)) => (plan(&desired, &self.site, &nb).differences(), caveats),
             Err(error) => {
-                vec![Difference {
-                    kind: "refused",
-                    expected: "a Service that can be served".into(),
-                    found: error.to_string(),
-                }]
+                let expected = "a Service that can be served".into();
+                (vec![Difference { kind: "refused", expected, found: error.to_string() }], Vec::new())
             }
         };
         let settled = self.addresses.settled(&want.ask);
@@ -126,7 +138,11 @@ impl LoadBalancers for Ovn {
             let found = settled.map_or_else(|| "no EIp says so".to_owned(), |found| format!("{found:?}"));
             differences.push(Difference { kind: "address", expected: format!("{:?}", want.addresses), found });
         }
-        if differences.is_empty() { Verdict::Same(reachable(&want.addresses)) } else { Verdict::Differs(differences) }
+        if differences.is_empty() {
+            Verdict::Same(reachable(&want.addresses, caveats))
+        } else {
+            Verdict::Differs(differences)
+        }
     }
 
     async fn owned(&self) -> Result<Listing<Owned>, ProviderError> {

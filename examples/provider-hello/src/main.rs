@@ -101,7 +101,7 @@ fn text(want: &Wanted) -> String {
 
 fn reachable(want: &Wanted) -> Reachable {
     let ingress = want.addresses.iter().map(|address| Ingress { address: *address, mode: IpMode::Vip }).collect();
-    Reachable { ingress, realised: Realised::Yes }
+    Reachable { ingress, realised: Realised::Yes, caveats: Vec::new() }
 }
 
 impl LoadBalancers for Hello {

@@ -193,8 +193,24 @@ pub struct Ingress {
 pub enum Realised {
     /// Yes.
     Yes,
+    /// Not yet, and it is too early to call that odd. Nothing is published: the provider promises a [`Look`] at the
+    /// Service when there is an answer, or when the time for one is over.
+    Awaited,
     /// It is written, but nobody has confirmed that it works; the text says who was silent.
     Unknown(String),
+    /// Nobody can tell, as after a restart: what the Service says about it stays.
+    AsTold,
+}
+
+/// Something about a Service that is served, but not as its user may expect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caveat {
+    /// A `PascalCase` word: reason of the condition and of the Event.
+    pub reason: &'static str,
+    /// A sentence for the Service's user.
+    pub message: String,
+    /// Whether nobody answers on the address because of it.
+    pub stops: bool,
 }
 
 /// A Service that can be reached.
@@ -204,6 +220,8 @@ pub struct Reachable {
     pub ingress: Vec<Ingress>,
     /// Whether the data path has taken it.
     pub realised: Realised,
+    /// What its user should know; the first is the most important.
+    pub caveats: Vec<Caveat>,
 }
 
 /// One thing that is not as it should be. `Display` is a line of `--dry-run` and of a drift report.

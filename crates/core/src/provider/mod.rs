@@ -7,6 +7,6 @@ mod load_balancers;
 pub use error::{ErrorKind, ProviderError, Response, Retry};
 pub use listing::Listing;
 pub use load_balancers::{
-    AddressAsk, Backend, Difference, Families, Frontend, Held, Ingress, IpMode, Living, LoadBalancers, Look, Owned,
-    Owner, Protocol, Reachable, Realised, SessionAffinity, TrafficPolicy, Verdict, Wanted,
+    AddressAsk, Backend, Caveat, Difference, Families, Frontend, Held, Ingress, IpMode, Living, LoadBalancers, Look,
+    Owned, Owner, Protocol, Reachable, Realised, SessionAffinity, TrafficPolicy, Verdict, Wanted,
 };

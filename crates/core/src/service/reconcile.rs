@@ -23,7 +23,7 @@ use super::wire;
 use crate::events::{Events, Severity, reference};
 use crate::key::ServiceKey;
 use crate::leader::Term;
-use crate::provider::{ErrorKind, LoadBalancers, Owner, ProviderError, Reachable, Verdict, Wanted};
+use crate::provider::{ErrorKind, LoadBalancers, Owner, ProviderError, Reachable, Realised, Verdict, Wanted};
 use crate::queue::Outcome;
 
 /// Around a whole look. Each call in it has a shorter one of its own; this one is for what nobody thought of.
@@ -94,6 +94,10 @@ impl<P: LoadBalancers> Reconciler<P> {
                 self.provider.ensure(&wanted, term).await?
             }
         };
+        if reachable.realised == Realised::Awaited {
+            // Written, and soon in effect: the provider has us look again. Until then no slot is held.
+            return Ok(());
+        }
         self.publish(service, &Status::served(&reachable, wanted.has_backends()), term).await?;
         self.announce(service, &reachable);
         Ok(())
@@ -244,8 +248,12 @@ impl<P: LoadBalancers> Reconciler<P> {
         }
     }
 
-    /// Tells the user that a Service got its addresses, once they are published.
+    /// Tells the user what is new: addresses, once they are published, and what keeps some of it from working.
     fn announce(&self, before: &Service, reachable: &Reachable) {
+        for caveat in reachable.caveats.iter().filter(|caveat| !status::says_caveat(before, caveat)) {
+            warn!(reason = caveat.reason, "{}", caveat.message);
+            self.tell(before, Severity::Warning, caveat.reason, caveat.message.clone());
+        }
         let new: Vec<_> = reachable.ingress.iter().map(|i| i.address.to_string()).collect();
         if *before.ingress == *reachable.ingress {
             return;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::names::{READY, REALISED};
 use super::object::{Condition, Service};
-use crate::provider::{Ingress, IpMode, ProviderError, Reachable, Realised};
+use crate::provider::{Caveat, Ingress, IpMode, ProviderError, Reachable, Realised};
 
 /// A condition as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,19 +25,26 @@ pub(crate) struct Status {
 
 impl Status {
     pub(crate) fn served(reachable: &Reachable, has_backends: bool) -> Self {
-        let ready = if has_backends {
-            Told { kind: READY, status: "True", reason: "Served", message: String::new() }
-        } else {
-            let message = "no endpoint is ready; connections are refused".to_owned();
-            Told { kind: READY, status: "False", reason: "NoEndpoints", message }
+        let message = reachable.caveats.iter().map(|c| c.message.as_str()).collect::<Vec<_>>().join("; ");
+        let ready = match reachable.caveats.iter().find(|c| c.stops).or_else(|| reachable.caveats.first()) {
+            _ if !has_backends => {
+                let message = "no endpoint is ready; connections are refused".to_owned();
+                Told { kind: READY, status: "False", reason: "NoEndpoints", message }
+            }
+            Some(caveat) => {
+                let status = if caveat.stops { "False" } else { "True" };
+                Told { kind: READY, status, reason: caveat.reason, message }
+            }
+            None => Told { kind: READY, status: "True", reason: "Served", message },
         };
         let realised = match &reachable.realised {
-            Realised::Yes => Told { kind: REALISED, status: "True", reason: "Confirmed", message: String::new() },
+            Realised::Yes => Some(Told { kind: REALISED, status: "True", reason: "Confirmed", message: String::new() }),
             Realised::Unknown(why) => {
-                Told { kind: REALISED, status: "Unknown", reason: "NotConfirmed", message: why.clone() }
+                Some(Told { kind: REALISED, status: "Unknown", reason: "NotConfirmed", message: why.clone() })
             }
+            Realised::Awaited | Realised::AsTold => None,
         };
-        Self { ingress: Some(reachable.ingress.clone()), told: vec![ready, realised] }
+        Self { ingress: Some(reachable.ingress.clone()), told: std::iter::once(ready).chain(realised).collect() }
     }
 
     pub(crate) fn failed(error: &ProviderError) -> Self {
@@ -110,6 +117,12 @@ impl Told {
         }
         Some(change)
     }
+}
+
+/// Whether the Service's condition already names this reason with these words.
+pub(crate) fn says_caveat(service: &Service, caveat: &Caveat) -> bool {
+    let mut ready = service.conditions.iter().filter(|c| &*c.kind == READY);
+    ready.any(|c| c.message.contains(&caveat.message))
 }
 
 /// Whether our own condition already says that the Service is served.

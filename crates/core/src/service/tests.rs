@@ -17,7 +17,7 @@ use super::sharing::{Place, place};
 use super::status::{Status, withdrawal};
 use super::wire;
 use crate::key::ServiceKey;
-use crate::provider::{ErrorKind, Ingress, IpMode, ProviderError, Reachable, Realised};
+use crate::provider::{Caveat, ErrorKind, Ingress, IpMode, ProviderError, Reachable, Realised};
 use crate::watch::Sink;
 
 fn read(json: Value) -> Service {
@@ -98,12 +98,13 @@ prop_compose! {
 prop_compose! {
     fn statuses()(
         addresses in prop::collection::vec(1u8..5, 0..3), backends: bool, failed in prop::option::of(0usize..7),
-        unknown in prop::option::of("[a-z]{1,5}"),
+        unknown in prop::option::of("[a-z]{1,5}"), as_told: bool, stops in prop::option::of(any::<bool>()),
     ) -> Status {
         let ingress = addresses.into_iter().map(|n| Ingress { address: IpAddr::from([192, 0, 2, n]), mode: IpMode::Proxy });
         if let Some(n) = failed { Status::failed(&ProviderError::new(ErrorKind::ALL[n], "because")) } else {
-            let realised = unknown.map_or(Realised::Yes, Realised::Unknown);
-            Status::served(&Reachable { ingress: ingress.collect(), realised }, backends)
+            let realised = unknown.map_or(if as_told { Realised::AsTold } else { Realised::Yes }, Realised::Unknown);
+            let caveats = stops.map(|stops| Caveat { reason: "Odd", message: "look here".into(), stops });
+            Status::served(&Reachable { ingress: ingress.collect(), realised, caveats: caveats.into_iter().collect() }, backends)
         }
     }
 }
@@ -349,4 +350,28 @@ fn strings_are_kept_once_and_forgotten_when_nobody_has_them() {
     }
     assert!(strings.len() < 10_000, "{} strings kept", strings.len());
     assert!(std::sync::Arc::ptr_eq(&one, &strings.share("namespace")));
+}
+
+#[test]
+fn a_caveat_is_the_reason_and_a_stopping_one_comes_first() {
+    let caveat = |reason, stops| Caveat { reason, message: format!("{reason} it is"), stops };
+    let ready = |caveats: Vec<Caveat>, backends| {
+        let status = Status::served(&Reachable { ingress: vec![], realised: Realised::Yes, caveats }, backends);
+        (status.told[0].status, status.told[0].reason, status.told[0].message.clone())
+    };
+    assert_eq!(ready(vec![], true), ("True", "Served", String::new()));
+    assert_eq!(ready(vec![caveat("Small", false)], true), ("True", "Small", "Small it is".into()));
+    let both = vec![caveat("Small", false), caveat("Great", true)];
+    assert_eq!(ready(both.clone(), true), ("False", "Great", "Small it is; Great it is".into()));
+    assert_eq!(ready(both, false).1, "NoEndpoints");
+}
+
+#[test]
+fn what_nobody_can_tell_leaves_the_condition_as_it_is() {
+    let told = |realised| {
+        let status = Status::served(&Reachable { ingress: vec![], realised, caveats: vec![] }, true);
+        status.told.into_iter().map(|told| told.kind).collect::<Vec<_>>()
+    };
+    assert_eq!(told(Realised::Yes), [names::READY, names::REALISED]);
+    assert_eq!(told(Realised::AsTold), [names::READY]);
 }
