@@ -22,13 +22,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use groundcrew_core::leader::{Term, WriteError};
-use ovsdb_client::{Op, TransactError};
+use ovsdb_client::ops::Mutator;
+use ovsdb_client::{Atom, Op, OpResult, TransactError, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
 use crate::error::Error;
 use crate::metrics::Metrics;
+use crate::northd::Northd;
 use crate::plan::Step;
 use crate::view::View;
 use batch::Batch;
@@ -37,6 +39,8 @@ use epoch::Epoch;
 /// One transaction's worth. The server is blocked for its length, some tens of milliseconds.
 const MOST_STEPS: usize = 2_000;
 const MOST_BYTES: usize = 1 << 20;
+
+const GLOBAL: &str = "NB_Global";
 
 /// Within the time of one write: what is not answered by then is told as unknown by the client, which knows more.
 const ANSWER_MARGIN: Duration = Duration::from_millis(50);
@@ -52,7 +56,7 @@ pub(crate) struct Committer {
 struct Waiting {
     steps: Vec<Step>,
     term: Term,
-    done: oneshot::Sender<Result<(), Error>>,
+    done: oneshot::Sender<Result<Option<i64>, Error>>,
 }
 
 struct Writer {
@@ -60,6 +64,7 @@ struct Writer {
     cluster: Arc<str>,
     deadline: Duration,
     metrics: Metrics,
+    northd: Northd,
     /// The epoch under which we write, once a term has begun.
     epoch: Mutex<Option<Epoch>>,
     /// Whether a transaction may still be on its way that nobody waits for.
@@ -83,6 +88,7 @@ impl Committer {
         cluster: Arc<str>,
         deadline: Duration,
         metrics: Metrics,
+        northd: Northd,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (queue, waiting) = mpsc::unbounded_channel();
         let writer = Arc::new(Writer {
@@ -90,6 +96,7 @@ impl Committer {
             cluster,
             deadline,
             metrics,
+            northd,
             epoch: Mutex::default(),
             unsettled: AtomicBool::new(false),
         });
@@ -104,8 +111,8 @@ impl Committer {
     }
 
     /// Carries the steps out, all or none. When this returns `Ok`, the replica shows them, and everything else that was
-    /// sent before; so it is worth a call without steps, too.
-    pub(crate) async fn commit(&self, steps: Vec<Step>, term: &Term) -> Result<(), Error> {
+    /// sent before; so it is worth a call without steps, too. With steps, the `nb_cfg` of the transaction is returned.
+    pub(crate) async fn commit(&self, steps: Vec<Step>, term: &Term) -> Result<Option<i64>, Error> {
         let (done, outcome) = oneshot::channel();
         let gone = || Error::NotSent { reason: "the process is ending".into() };
         self.queue.send(Waiting { steps, term: term.clone(), done }).map_err(|_| gone())?;
@@ -134,7 +141,7 @@ impl Waiting {
         self.steps.iter().map(Step::weight).sum()
     }
 
-    fn tell(self, outcome: Result<(), Error>) {
+    fn tell(self, outcome: Result<Option<i64>, Error>) {
         // Whoever waited may have given up: its deadline passed, or the process ends.
         let _ = self.done.send(outcome);
     }
@@ -164,15 +171,16 @@ impl Writer {
                 continue;
             }
             if part.iter().all(|waiting| waiting.steps.is_empty()) {
-                tell_all(part, &Ok(()));
+                tell_all(part, &Ok(None));
                 continue;
             }
-            let (guard, signature) = (epoch.guard(&self.cluster), epoch.signature(&self.cluster));
-            let batch = Batch::new(guard, part.iter().map(|w| &w.steps[..]), signature, &self.cluster);
+            let [bump, number] = count();
+            let (guard, ending) = (epoch.guard(&self.cluster), [bump, epoch.signature(&self.cluster), number]);
+            let batch = Batch::new(guard, part.iter().map(|w| &w.steps[..]), ending, &self.cluster);
             let outcome = self.transact(batch.operations(), &term).await;
             self.metrics.committed(part.len(), &outcome);
             match outcome {
-                Ok(()) => tell_all(part, &Ok(())),
+                Ok(results) => tell_all(part, &Ok(counted(&results))),
                 Err(Refusal::Whole(error)) => tell_all(part, &Err(error)),
                 Err(Refusal::Operation { index: 0, .. }) if !reclaimed => {
                     reclaimed = true;
@@ -224,7 +232,9 @@ impl Writer {
         let seen = epoch::seen(&snapshot, &self.cluster)?;
         let next = Epoch::after(seen, least, term.identity());
         match self.transact(&next.claim(seen, &self.cluster), term).await {
-            Ok(()) => {
+            Ok(_) => {
+                // Whatever was on its way is in this view or never will be.
+                self.northd.begin();
                 *self.epoch.lock().unwrap_or_else(PoisonError::into_inner) = Some(next.clone());
                 self.unsettled.store(false, Ordering::Relaxed);
                 Ok(next)
@@ -244,14 +254,14 @@ impl Writer {
         Refusal::Whole(Error::Unknown { reason })
     }
 
-    async fn transact(&self, operations: &[Op], term: &Term) -> Result<(), Refusal> {
+    async fn transact(&self, operations: &[Op], term: &Term) -> Result<Vec<OpResult>, Refusal> {
         let started = Instant::now();
         let client = self.view.replica.client();
         let write = client.transact(operations, started + self.deadline.saturating_sub(ANSWER_MARGIN));
         let written = term.write(self.deadline, write).await;
         self.metrics.transact.observe(started.elapsed().as_secs_f64());
         let error = match written {
-            Ok(_) => return Ok(()),
+            Ok(results) => return Ok(results),
             Err(WriteError::NotLeader) => return Err(Refusal::Whole(Error::NotLeader)),
             Err(WriteError::Unknown(after)) => {
                 return Err(self.unknown(format!("nothing within {} ms", after.as_millis())));
@@ -274,6 +284,20 @@ impl Writer {
     }
 }
 
+/// Moves `nb_cfg` on and reads it: northd says that it has taken the transaction by copying that number.
+fn count() -> [Op; 2] {
+    let bump = Op::mutate(GLOBAL, []).mutation("nb_cfg", Mutator::Add, 1);
+    [bump.into(), Op::select(GLOBAL, []).columns(["nb_cfg"]).into()]
+}
+
+/// What the last operation read.
+fn counted(results: &[OpResult]) -> Option<i64> {
+    match results.last()?.rows.first()?.get("nb_cfg")? {
+        Value::Atom(Atom::Integer(number)) => Some(*number),
+        _ => None,
+    }
+}
+
 /// The row was made meanwhile, by a write of ours whose answer never came.
 fn is_duplicate(error: &TransactError) -> bool {
     matches!(error, TransactError::Rejected { error, .. } if error == "duplicate uuid")
@@ -283,7 +307,7 @@ fn words(error: &str, details: &str) -> String {
     if details.is_empty() { error.to_owned() } else { format!("{error} ({details})") }
 }
 
-fn tell_all(part: Vec<Waiting>, outcome: &Result<(), Error>) {
+fn tell_all(part: Vec<Waiting>, outcome: &Result<Option<i64>, Error>) {
     for waiting in part {
         waiting.tell(outcome.clone());
     }

@@ -22,6 +22,7 @@ mod looks;
 mod marks;
 mod metrics;
 mod northbound;
+mod northd;
 mod plan;
 mod provider;
 #[cfg(test)]
@@ -46,6 +47,7 @@ use commit::Committer;
 use connection::OVN;
 use desired::Site;
 use metrics::Metrics;
+use northd::Northd;
 use provider::Ovn;
 use view::View;
 use waiting::Waiting;
@@ -71,7 +73,9 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
         deadline,
         looks.clone(),
     ));
-    let (committer, committing) = Committer::new(view.clone(), cluster.clone(), deadline, metrics.clone());
+    let northd = Northd::new(view.replica.clone(), looks.clone());
+    let (committer, committing) =
+        Committer::new(view.clone(), cluster.clone(), deadline, metrics.clone(), northd.clone());
 
     for what in [OVN, EIPS, POOLS] {
         runtime.ready.wait_for(what, "");
@@ -86,11 +90,13 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
     let connection = connection::follow(view.replica.client().clone(), metrics, ready.clone(), stop.clone());
     runtime.tasks.spawn("OVN connection", connection);
     runtime.tasks.spawn("OVN commits", committing);
+    runtime.tasks.spawn("ovn-northd", northd.clone().follow(stop.clone()));
 
     let provider = Arc::new(Ovn {
         site: Site { cluster, router: args.ovn_router, switch: args.ovn_switch },
         view,
         committer,
+        northd,
         addresses,
         waiting: Waiting::default(),
         looks,

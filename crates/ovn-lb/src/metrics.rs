@@ -42,9 +42,9 @@ impl Metrics {
         })
     }
 
-    pub(crate) fn committed(&self, changes: usize, outcome: &Result<(), Refusal>) {
+    pub(crate) fn committed<T>(&self, changes: usize, outcome: &Result<T, Refusal>) {
         let word = match outcome {
-            Ok(()) => "ok",
+            Ok(_) => "ok",
             Err(Refusal::Operation { lost: true, .. }) => "lost",
             Err(Refusal::Operation { .. } | Refusal::Commit(_)) => "rejected",
             Err(Refusal::Whole(_)) => "failed",

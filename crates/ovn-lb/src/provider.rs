@@ -1,6 +1,5 @@
 //! OVN as a cloud that has load balancers.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::stream::{self, BoxStream, StreamExt};
@@ -10,7 +9,7 @@ use groundcrew_api::names::annotation::{
 use groundcrew_core::leader::Term;
 use groundcrew_core::provider::{
     AddressAsk, Caveat, Difference, Held, Ingress, IpMode, Listing, Living, LoadBalancers, Look, Owned, Owner,
-    ProviderError, Reachable, Realised, Verdict, Wanted,
+    ProviderError, Reachable, Verdict, Wanted,
 };
 use groundcrew_core::runtime::Readiness;
 use tokio::sync::broadcast;
@@ -24,6 +23,7 @@ use crate::fence::fence;
 use crate::looks::looks;
 use crate::marks;
 use crate::northbound::Northbound;
+use crate::northd::Northd;
 use crate::plan::{self, Plan, plan};
 use crate::view::View;
 use crate::waiting::{Obstacle, Waiting};
@@ -35,6 +35,7 @@ pub(crate) struct Ovn {
     pub(crate) site: Site,
     pub(crate) view: View,
     pub(crate) committer: Committer,
+    pub(crate) northd: Northd,
     pub(crate) addresses: Arc<Addresses>,
     pub(crate) waiting: Waiting,
     pub(crate) looks: broadcast::Sender<Look>,
@@ -70,7 +71,9 @@ impl Ovn {
                 debug!(service = %desired.owner, steps = found.steps.len(), "writing to OVN: {}", found.show());
                 match self.committer.commit(found.steps, term).await {
                     Err(Error::Lost) => continue,
-                    outcome => outcome?,
+                    Err(error) => return Err(error),
+                    Ok(Some(number)) => self.northd.wrote(&desired.owner.key, number),
+                    Ok(None) => {}
                 }
             }
             let Some(held) = found.held.first() else { return Ok(more) };
@@ -79,6 +82,12 @@ impl Ovn {
             }
         }
         Err(Error::Lost)
+    }
+
+    fn reachable(&self, want: &Wanted, caveats: Vec<Caveat>) -> Reachable {
+        // The packets that a node sees were addressed by OVN: it must not take the address for its own.
+        let ingress = want.addresses.iter().map(|address| Ingress { address: *address, mode: IpMode::Proxy }).collect();
+        Reachable { ingress, realised: self.northd.realised(&want.owner().key), caveats }
     }
 
     /// Says what is waited for, and then looks once more: what comes before it is said wakes nobody.
@@ -96,12 +105,6 @@ impl Plan {
     }
 }
 
-/// The packets that a node sees were addressed by OVN: it must not take the address for its own.
-fn reachable(addresses: &[IpAddr], caveats: Vec<Caveat>) -> Reachable {
-    let ingress = addresses.iter().map(|address| Ingress { address: *address, mode: IpMode::Proxy }).collect();
-    Reachable { ingress, realised: Realised::Yes, caveats }
-}
-
 impl LoadBalancers for Ovn {
     async fn begin(&self, term: &Term, living: &[Living]) -> Result<(), ProviderError> {
         // First the epoch: from here on no write of an older term can follow what is read next.
@@ -115,12 +118,13 @@ impl LoadBalancers for Ovn {
 
     async fn ensure(&self, want: &Wanted, term: &Term) -> Result<Reachable, ProviderError> {
         let caveats = self.settle(|nb| self.wish(want, nb), term).await?;
-        Ok(reachable(&want.addresses, caveats))
+        Ok(self.reachable(want, caveats))
     }
 
     /// The row first: an address that is given to somebody else must not answer here any more.
     async fn release(&self, owner: &Owner, term: &Term) -> Result<(), ProviderError> {
         self.settle(|_| Ok((Desired::nothing(owner, &self.site), ())), term).await?;
+        self.northd.forget(&owner.key);
         Ok(self.addresses.release(owner, term).await?)
     }
 
@@ -139,7 +143,7 @@ impl LoadBalancers for Ovn {
             differences.push(Difference { kind: "address", expected: format!("{:?}", want.addresses), found });
         }
         if differences.is_empty() {
-            Verdict::Same(reachable(&want.addresses, caveats))
+            Verdict::Same(self.reachable(want, caveats))
         } else {
             Verdict::Differs(differences)
         }

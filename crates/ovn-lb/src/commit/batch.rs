@@ -15,8 +15,13 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// `guard` comes first and is everybody's; `signature` comes last and cannot fail.
-    pub(super) fn new<'a>(guard: Op, changes: impl Iterator<Item = &'a [Step]>, signature: Op, cluster: &str) -> Self {
+    /// `guard` comes first and is everybody's; `ending` comes last and cannot fail.
+    pub(super) fn new<'a>(
+        guard: Op,
+        changes: impl Iterator<Item = &'a [Step]>,
+        ending: impl IntoIterator<Item = Op>,
+        cluster: &str,
+    ) -> Self {
         let mut batch = Self { operations: vec![guard], members: vec![Vec::new()] };
         // One mutation for all the rows of a place: the server copies the whole set for each.
         let mut attached: BTreeMap<&Place, (Vec<Uuid>, Vec<usize>)> = BTreeMap::new();
@@ -41,7 +46,9 @@ impl Batch {
                 batch.push(operation, members.clone());
             }
         }
-        batch.push(signature, Vec::new());
+        for operation in ending {
+            batch.push(operation, Vec::new());
+        }
         batch
     }
 
@@ -74,7 +81,7 @@ mod tests {
             name: "lb".into(),
         };
         let changes = [vec![attach(1, "a", 10)], vec![attach(2, "b", 20)], vec![attach(1, "a", 30)]];
-        let batch = Batch::new(Op::comment("epoch"), changes.iter().map(Vec::as_slice), Op::comment("me"), "c1");
+        let batch = Batch::new(Op::comment("epoch"), changes.iter().map(Vec::as_slice), [Op::comment("me")], "c1");
         assert_eq!(batch.operations().len(), 1 + 2 * 2 + 1);
         assert_eq!(batch.members(0), [0, 1, 2]);
         assert_eq!((batch.members(1), batch.members(2)), (&[0, 2][..], &[0, 2][..]));

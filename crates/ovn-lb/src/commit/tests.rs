@@ -32,7 +32,8 @@ impl Process {
         let view = View { replica: Replica::open(Config::new(parse_list(&server.remotes()).unwrap())) };
         view.replica.synced().await;
         let metrics = Metrics::new(&Registry::new()).unwrap();
-        let (committer, task) = Committer::new(view.clone(), "c1".into(), deadline, metrics.clone());
+        let northd = Northd::new(view.replica.clone(), tokio::sync::broadcast::Sender::new(16));
+        let (committer, task) = Committer::new(view.clone(), "c1".into(), deadline, metrics.clone(), northd);
         tokio::spawn(task);
         Self { view, metrics, committer, term: Term::alone(identity) }
     }
@@ -41,7 +42,7 @@ impl Process {
         plan(&desired(&wanted(owner, &["192.0.2.7"]), &site()).unwrap(), &site(), &self.view.now().unwrap())
     }
 
-    async fn serve(&self, owner: &Owner) -> Result<(), Error> {
+    async fn serve(&self, owner: &Owner) -> Result<Option<i64>, Error> {
         self.committer.commit(self.plan(owner).steps, &self.term).await
     }
 }

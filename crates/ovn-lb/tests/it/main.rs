@@ -4,6 +4,7 @@
 mod data_path;
 mod fence;
 mod harness;
+mod realised;
 mod repair;
 mod serving;
 mod trouble;
