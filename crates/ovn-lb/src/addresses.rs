@@ -10,6 +10,8 @@
 mod book;
 mod eip;
 mod pool;
+mod store;
+mod tenant;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -24,51 +26,64 @@ use groundcrew_api::names::annotation::{BIND_ON_DEFAULT_GW_EIP, BIND_ON_EIP, EXT
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::leader::{Moment, Term};
 use groundcrew_core::provider::{AddressAsk, Living, Look, Owned, Owner, ProviderError};
-use jiff::Timestamp;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use groundcrew_core::queue::Queue;
+use kube::api::ListParams;
 use kube::core::DeserializeGuard;
 use kube::{Api, Client, Resource};
-use serde_json::Value;
 use tokio::sync::broadcast;
 
 use crate::error::Error;
-use book::{Book, Promise, Write};
+use book::{Book, Promise};
 use eip::EipKey;
 use pool::Family;
 
+pub(crate) use tenant::serve;
 pub(crate) use watch::{EipSink, PoolSink};
 
 const PAGE: u32 = 250;
-/// Create, status, and once more of each after a conflict.
-const MOST_WRITES: usize = 4;
 
 pub(crate) struct Addresses {
     client: Client,
     cluster: Arc<str>,
-    /// The type of network for Services that do not name one.
+    /// The type of network for whoever does not name one.
     network_type: Option<String>,
     deadline: Duration,
     state: Mutex<State>,
     looks: broadcast::Sender<Look>,
+    /// Tenants' own `EIp`s that somebody should look at.
+    tenants: Queue<EipKey>,
 }
 
 struct State {
     book: Book,
     /// Services that got no address. They look again when one may have become free.
     waiting: BTreeSet<ServiceKey>,
+    /// Likewise the tenants' own.
+    unserved: BTreeSet<EipKey>,
+}
+
+/// How addresses are given out.
+pub(crate) struct Rules {
+    /// The type of network for whoever does not name one.
+    pub(crate) network_type: Option<String>,
+    /// How long a released address is not given to anybody.
+    pub(crate) rest: Duration,
+    /// Whether tenants' own `EIp`s get addresses here.
+    pub(crate) serve_eips: bool,
 }
 
 impl Addresses {
     pub(crate) fn new(
         client: Client,
         cluster: Arc<str>,
-        network_type: Option<String>,
-        rest: Duration,
+        rules: Rules,
         deadline: Duration,
         looks: broadcast::Sender<Look>,
     ) -> Self {
-        let state = State { book: Book::new(cluster.clone(), rest), waiting: BTreeSet::new() };
-        Self { client, cluster, network_type, deadline, state: Mutex::new(state), looks }
+        let book = Book::new(cluster.clone(), rules.rest, rules.serve_eips);
+        let state = Mutex::new(State { book, waiting: BTreeSet::new(), unserved: BTreeSet::new() });
+        let (network_type, tenants) = (rules.network_type, Queue::default());
+        Self { client, cluster, network_type, deadline, state, looks, tenants }
     }
 
     /// Reads every `EIp` anew: the watch of a process that only followed so far may lag behind its predecessor's last
@@ -91,7 +106,9 @@ impl Addresses {
                 None => break,
             }
         }
-        self.lock().book.begin(listed, &unlisted, living, Moment::now());
+        let mut state = self.lock();
+        state.book.begin(listed, &unlisted, living, Moment::now());
+        self.tenants.add_all(state.book.tenants());
         Ok(())
     }
 
@@ -127,7 +144,7 @@ impl Addresses {
             Promise::Kept(key) => Ok(key),
             Promise::Needs(need) => {
                 let (pool, address) = state.book.choose(&need, Moment::now())?;
-                state.book.reserve(&need.owner, address, pool)
+                state.book.reserve(&ask.owner, address, pool)
             }
         }
     }
@@ -157,122 +174,6 @@ impl Addresses {
         owned.map(|(key, owner)| Owned { owner, what: format!("EIp {key}") }).collect()
     }
 
-    /// Writes until the `EIp` says what it should.
-    async fn store(&self, key: &EipKey, term: &Term) -> Result<(), Error> {
-        let api: Api<EIp> = Api::namespaced(self.client.clone(), &key.namespace);
-        for _ in 0..MOST_WRITES {
-            let Some(write) = self.lock().book.pending(key, Timestamp::now()) else { return Ok(()) };
-            let conflict = match write {
-                Write::Create(eip) => self.create(&api, key, &eip, term).await?,
-                Write::Status(patch) => self.patch_status(&api, key, &patch, term).await?,
-                // What somebody changed may be a new user, so it is decided again whether it goes.
-                Write::Delete if self.delete(&api, key, term).await? => return Ok(()),
-                Write::Delete => continue,
-            };
-            if conflict {
-                self.refresh(&api, key).await?;
-            }
-        }
-        Err(Error::Lost)
-    }
-
-    /// Whether it was there already.
-    async fn create(&self, api: &Api<EIp>, key: &EipKey, eip: &EIp, term: &Term) -> Result<bool, Error> {
-        let write = async { answer(&format!("make EIp {key}"), api.create(&PostParams::default(), eip).await) };
-        self.learn(term.write(self.deadline, write).await)
-    }
-
-    /// Whether somebody else was quicker.
-    async fn patch_status(&self, api: &Api<EIp>, key: &EipKey, patch: &Value, term: &Term) -> Result<bool, Error> {
-        let write = async {
-            let patched = api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await;
-            answer(&format!("update the status of EIp {key}"), patched)
-        };
-        self.learn(term.write(self.deadline, write).await)
-    }
-
-    fn learn(
-        &self,
-        written: Result<Option<EIp>, groundcrew_core::leader::WriteError<ProviderError>>,
-    ) -> Result<bool, Error> {
-        let written = written.map_err(ProviderError::from)?;
-        if let Some(eip) = &written {
-            self.observe(eip);
-        }
-        Ok(written.is_none())
-    }
-
-    /// Looks at what is there instead of what was expected.
-    async fn refresh(&self, api: &Api<EIp>, key: &EipKey) -> Result<(), Error> {
-        let tried = format!("read EIp {key}");
-        let found = tokio::time::timeout(self.deadline, api.get_opt(&key.name)).await;
-        let found = found.map_err(|_| unanswered(&tried))?.map_err(|error| kubernetes(&tried, &error))?;
-        let Some(eip) = found else {
-            let mut state = self.lock();
-            if let Some(uid) = state.book.uid(key) {
-                state.book.vanish(key, uid, Moment::now());
-            }
-            return Ok(());
-        };
-        self.observe(&eip);
-        if eip::read(&eip, &self.cluster).is_none_or(|seen| seen.made_for.is_none()) {
-            let (namespace, name) = (key.namespace.to_string(), key.name.to_string());
-            return Err(Error::ForeignEip { namespace, name });
-        }
-        Ok(())
-    }
-
-    /// Whether it is gone; if not, somebody changed it and the book knows how. First the deletion, then the finalizer:
-    /// cut between the two, the object shows that it is on its way out.
-    async fn delete(&self, api: &Api<EIp>, key: &EipKey, term: &Term) -> Result<bool, Error> {
-        let tried = format!("delete EIp {key}");
-        let marked = self.mark_deleted(api, key, &tried, term).await?;
-        if let Marked::Changed = marked {
-            return Ok(false);
-        }
-        if let Marked::Leaving(eip) = marked {
-            let patch = eip::without_finalizer(&eip);
-            let let_go = async {
-                match api.patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-                    Ok(_) => Ok(()),
-                    Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-                    Err(error) => Err(ProviderError::from_kube(&format!("cannot {tried}"), &error)),
-                }
-            };
-            term.write(self.deadline, let_go).await.map_err(ProviderError::from)?;
-        }
-        self.forget(key);
-        Ok(true)
-    }
-
-    /// Deletes exactly the object that is known, in the state in which it is known.
-    async fn mark_deleted(&self, api: &Api<EIp>, key: &EipKey, tried: &str, term: &Term) -> Result<Marked, Error> {
-        let Some((uid, version)) = self.lock().book.version(key) else { return Ok(Marked::Gone) };
-        let known = Preconditions { uid: Some(uid.to_string()), resource_version: Some(version) };
-        let params = DeleteParams { preconditions: Some(known), ..DeleteParams::default() };
-        let remove = async {
-            match api.delete(&key.name, &params).await {
-                Ok(deleting) => {
-                    let left = deleting.left().filter(|eip| eip.metadata.finalizers.iter().flatten().next().is_some());
-                    Ok(left.map_or(Marked::Gone, |eip| Marked::Leaving(Box::new(eip))))
-                }
-                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Marked::Gone),
-                Err(kube::Error::Api(status)) if status.is_conflict() => Ok(Marked::Changed),
-                Err(error) => Err(ProviderError::from_kube(&format!("cannot {tried}"), &error)),
-            }
-        };
-        let marked = term.write(self.deadline, remove).await.map_err(ProviderError::from)?;
-        let Marked::Changed = marked else { return Ok(marked) };
-        // Somebody changed it, or put another object under its name, which is none of ours.
-        let found = tokio::time::timeout(self.deadline, api.get_opt(&key.name)).await;
-        let found = found.map_err(|_| unanswered(tried))?.map_err(|error| kubernetes(tried, &error))?;
-        match found.filter(|eip| eip.metadata.uid == Some(uid.to_string())) {
-            Some(eip) => self.observe(&eip),
-            None => return Ok(Marked::Gone),
-        }
-        Ok(Marked::Changed)
-    }
-
     fn forget(&self, key: &EipKey) {
         let mut state = self.lock();
         state.book.deleted(key, Moment::now());
@@ -281,13 +182,20 @@ impl Addresses {
 
     fn observe(&self, eip: &EIp) {
         let Some(seen) = eip::read(eip, &self.cluster) else { return };
-        let services = self.lock().book.observe(seen);
+        let key = seen.key.clone();
+        let mut state = self.lock();
+        let services = state.book.observe(seen);
+        if state.book.is_tenants(&key) {
+            self.tenants.add(key);
+        }
+        drop(state);
         self.wake(services);
     }
 
     /// An address may have become free.
     fn wake_waiting(&self, state: &mut State) {
         self.wake(std::mem::take(&mut state.waiting));
+        self.tenants.add_all(std::mem::take(&mut state.unserved));
     }
 
     fn wake(&self, services: impl IntoIterator<Item = ServiceKey>) {
@@ -299,27 +207,6 @@ impl Addresses {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What became of a request to delete.
-enum Marked {
-    Gone,
-    /// It stays until its finalizers go.
-    Leaving(Box<EIp>),
-    Changed,
-}
-
-/// `None` for a conflict: it exists already, or has changed.
-fn answer(tried: &str, answer: Result<EIp, kube::Error>) -> Result<Option<EIp>, ProviderError> {
-    match answer {
-        Ok(eip) => Ok(Some(eip)),
-        Err(kube::Error::Api(status))
-            if status.is_already_exists() || status.is_conflict() || status.is_not_found() =>
-        {
-            Ok(None)
-        }
-        Err(error) => Err(ProviderError::from_kube(&format!("cannot {tried}"), &error)),
     }
 }
 

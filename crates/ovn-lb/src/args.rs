@@ -47,6 +47,11 @@ pub struct Args {
     #[arg(long, env = "GROUNDCREW_NETWORK_TYPE", value_name = "TYPE")]
     pub network_type: Option<String>,
 
+    /// Give addresses to EIps that tenants make. Not beside a kube-dc manager, which does so too; only one controller of
+    /// a cluster may
+    #[arg(long, env = "GROUNDCREW_SERVE_EIPS")]
+    pub serve_eips: bool,
+
     /// How long a released address is not given to another Service: neighbours remember who had it
     #[arg(long, env = "GROUNDCREW_ADDRESS_REST", value_name = "TIME", default_value = "2m", value_parser = duration)]
     pub address_rest: Duration,

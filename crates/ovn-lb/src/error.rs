@@ -45,7 +45,7 @@ pub(crate) enum Error {
     Unknown { reason: String },
 
     #[error("no address is free for namespace {namespace}: {why}")]
-    PoolEmpty { namespace: String, why: String },
+    PoolEmpty { namespace: String, pools: usize, why: String },
     #[error("{address} is held by {holder}")]
     AddressTaken { address: IpAddr, holder: String },
     #[error("{address} is in no AddressPool that serves namespace {namespace}")]
@@ -56,6 +56,14 @@ pub(crate) enum Error {
     NothingToShare { holder: ServiceKey },
     #[error("EIp {namespace}/{name} was not made by this cluster; remove it or give it another name")]
     ForeignEip { namespace: String, name: String },
+    #[error(
+        "spec.childRef: {child} is not an address of this project; leave childRef out to get one from an AddressPool"
+    )]
+    ChildRef { child: String },
+    #[error(
+        "groundcrew.dev/load-balancer-ips: {text} is not one IPv4 or IPv6 address, which is all that an EIp can have"
+    )]
+    OddRequest { text: String },
     #[error("Service {service}: {annotation} is not supported yet; take it out to get an address of its own")]
     BindToEip { service: ServiceKey, annotation: &'static str },
     #[error(transparent)]
@@ -75,6 +83,10 @@ impl From<Error> for ProviderError {
             Error::SourceRanges { .. } => (ErrorKind::Invalid, Some("SourceRangesUnsupported")),
             Error::HealthCheck { .. } => (ErrorKind::Invalid, Some("HealthCheckUnsupported")),
             Error::BindToEip { .. } => (ErrorKind::Invalid, Some("BindToEipUnsupported")),
+            Error::ChildRef { .. } => (ErrorKind::Invalid, Some("ChildRefRefused")),
+            Error::OddRequest { .. } => (ErrorKind::Invalid, None),
+            // Nobody has to go for this one; somebody has to make a pool, or name another network.
+            Error::PoolEmpty { pools: 0, .. } => (ErrorKind::Quota, Some("NoPool")),
             Error::PoolEmpty { .. } => (ErrorKind::Quota, Some("PoolEmpty")),
             Error::AddressTaken { .. } => (ErrorKind::Quota, Some("AddressTaken")),
             Error::AddressRests { .. } => (ErrorKind::Quota, Some("AddressRests")),

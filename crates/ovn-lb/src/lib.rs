@@ -37,12 +37,12 @@ use groundcrew_core::service;
 use groundcrew_core::watch::{Guarded, follow};
 use kube::Api;
 use ovsdb_client::Replica;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 pub use args::Args;
 pub use desired::Template;
 
-use addresses::{Addresses, EipSink, PoolSink};
+use addresses::{Addresses, EipSink, PoolSink, Rules};
 use commit::Committer;
 use connection::OVN;
 use desired::Site;
@@ -68,8 +68,7 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
     let addresses = Arc::new(Addresses::new(
         runtime.client.clone(),
         cluster.clone(),
-        args.network_type,
-        args.address_rest,
+        Rules { network_type: args.network_type, rest: args.address_rest, serve_eips: args.serve_eips },
         deadline,
         looks.clone(),
     ));
@@ -92,12 +91,16 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
     runtime.tasks.spawn("OVN commits", committing);
     runtime.tasks.spawn("ovn-northd", northd.clone().follow(stop.clone()));
 
+    let (begun, term) = watch::channel(None);
+    runtime.tasks.spawn("EIp queue", addresses::serve(addresses.clone(), term, runtime.clone()));
+
     let provider = Arc::new(Ovn {
         site: Site { cluster, router: args.ovn_router, switch: args.ovn_switch },
         view,
         committer,
         northd,
         addresses,
+        begun,
         waiting: Waiting::default(),
         looks,
         ready: ready.clone(),

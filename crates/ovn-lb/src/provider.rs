@@ -12,7 +12,7 @@ use groundcrew_core::provider::{
     ProviderError, Reachable, Verdict, Wanted,
 };
 use groundcrew_core::runtime::Readiness;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 use tracing::debug;
 
 use crate::addresses::Addresses;
@@ -37,6 +37,8 @@ pub(crate) struct Ovn {
     pub(crate) committer: Committer,
     pub(crate) northd: Northd,
     pub(crate) addresses: Arc<Addresses>,
+    /// The term whose living addresses are known.
+    pub(crate) begun: watch::Sender<Option<Term>>,
     pub(crate) waiting: Waiting,
     pub(crate) looks: broadcast::Sender<Look>,
     pub(crate) ready: Readiness,
@@ -109,7 +111,9 @@ impl LoadBalancers for Ovn {
     async fn begin(&self, term: &Term, living: &[Living]) -> Result<(), ProviderError> {
         // First the epoch: from here on no write of an older term can follow what is read next.
         self.committer.begin(term).await?;
-        Ok(self.addresses.begin(living).await?)
+        self.addresses.begin(living).await?;
+        self.begun.send_replace(Some(term.clone()));
+        Ok(())
     }
 
     async fn hold(&self, ask: &AddressAsk, term: &Term) -> Result<Held, ProviderError> {

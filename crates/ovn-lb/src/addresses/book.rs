@@ -5,6 +5,7 @@
 
 mod holding;
 mod observed;
+mod tenant;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,16 +20,20 @@ use jiff::Timestamp;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::eip::{self, EipKey};
+use super::eip::{self, EipKey, Seen, Whose};
 use super::pool::{Family, Pool};
 use crate::error::Error;
 use holding::Holding;
+
+pub(crate) use tenant::Care;
 
 #[derive(Debug)]
 pub(crate) struct Book {
     cluster: Arc<str>,
     /// How long a released address is not given to anybody.
     rest: Duration,
+    /// Whether tenants' own `EIp`s get addresses here.
+    serve_eips: bool,
     /// Whether this process has led. Before that it promises nothing, and the book is just what the `EIp`s say.
     begun: bool,
     pools: BTreeMap<Arc<str>, Pool>,
@@ -53,10 +58,10 @@ pub(crate) enum Promise {
     Needs(Need),
 }
 
-/// An address that is needed for a Service's own `EIp`.
+/// An address that an `EIp` needs: one that is made for a Service, or a tenant's own.
 #[derive(Debug, Clone)]
 pub(crate) struct Need {
-    pub(crate) owner: Owner,
+    pub(crate) eip: EipKey,
     pub(crate) family: Family,
     pub(crate) network_type: Option<Box<str>>,
     /// The one that the user asked for by number. No other will do.
@@ -67,15 +72,20 @@ pub(crate) struct Need {
 #[derive(Debug)]
 pub(crate) enum Write {
     Create(Box<EIp>),
+    /// Our marks on what a tenant made.
+    Marks(Value),
     Status(Value),
+    /// What a tenant made and deletes may go.
+    LetGo(Value),
     Delete,
 }
 
 impl Book {
-    pub(crate) fn new(cluster: Arc<str>, rest: Duration) -> Self {
+    pub(crate) fn new(cluster: Arc<str>, rest: Duration, serve_eips: bool) -> Self {
         Self {
             cluster,
             rest,
+            serve_eips,
             begun: false,
             pools: BTreeMap::new(),
             holdings: BTreeMap::new(),
@@ -131,11 +141,7 @@ impl Book {
             return Ok(Promise::Kept(key));
         }
         let own = EipKey::of(&ask.owner, family);
-        if self
-            .holdings
-            .get(&own)
-            .is_some_and(|h| h.should.address.is_some() && h.made_for.as_ref() == Some(&ask.owner))
-        {
+        if self.holdings.get(&own).is_some_and(|h| h.should.address.is_some() && h.made_for() == Some(&ask.owner)) {
             // It was released and is not gone yet: an EIp never changes its address.
             self.join(&own, &ask.owner);
             return Ok(Promise::Kept(own));
@@ -152,7 +158,7 @@ impl Book {
                 Ok(Promise::Kept(key))
             }
             (Some(address), _) => {
-                self.check_free(address, &ask.owner)?;
+                self.check_free(address, &ask.owner.key.namespace)?;
                 self.reserve(&ask.owner, address, self.pool_of(address)).map(Promise::Kept)
             }
             (None, Some((_, Some(key)))) => {
@@ -161,7 +167,7 @@ impl Book {
             }
             (None, Some((other, None))) => Err(Error::NothingToShare { holder: other.key.clone() }),
             (None, None) => Ok(Promise::Needs(Need {
-                owner: ask.owner.clone(),
+                eip: own,
                 family,
                 network_type: network_type.map(Into::into),
                 requested: ask.requested.iter().copied().find(|address| Family::of(*address) == family),
@@ -171,15 +177,15 @@ impl Book {
 
     /// An address of the pools for whoever needs one, and the pool that it is from.
     pub(crate) fn choose(&mut self, need: &Need, now: Moment) -> Result<(Arc<str>, IpAddr), Error> {
-        let Need { owner, family, network_type, requested } = need;
-        let (namespace, network_type) = (&*owner.key.namespace, network_type.as_deref());
+        let Need { eip, family, network_type, requested } = need;
+        let (namespace, network_type) = (&*eip.namespace, network_type.as_deref());
         let mut pools: Vec<_> = self.pools.values().filter(|pool| pool.serves(namespace, network_type)).collect();
         pools.sort_by(|a, b| (b.priority, &a.name).cmp(&(a.priority, &b.name)));
         if let Some(address) = *requested {
             let Some(pool) = pools.iter().find(|pool| pool.contains(address)) else {
                 return Err(Error::AddressOutside { address, namespace: namespace.to_owned() });
             };
-            self.check_free(address, owner)?;
+            self.check_free(address, namespace)?;
             return match self.rests(address, now) {
                 Some(left) => Err(Error::AddressRests { address, left }),
                 None => Ok((pool.name.clone(), address)),
@@ -196,16 +202,16 @@ impl Book {
                 0 => format!("no AddressPool{kind} serves it"),
                 n => format!("no {} address is left in {n} AddressPool(s){kind}", family.word()),
             };
-            return Err(Error::PoolEmpty { namespace: namespace.to_owned(), why });
+            return Err(Error::PoolEmpty { namespace: namespace.to_owned(), pools: pools.len(), why });
         };
         self.last.insert((pool.clone(), *family), address);
         Ok((pool, address))
     }
 
-    fn check_free(&self, address: IpAddr, owner: &Owner) -> Result<(), Error> {
+    fn check_free(&self, address: IpAddr, namespace: &str) -> Result<(), Error> {
         let Some(holder) = self.holders(address).next() else { return Ok(()) };
         // Names of another project are not this tenant's business.
-        let own = holder.namespace == owner.key.namespace;
+        let own = *holder.namespace == *namespace;
         let holder = if own { format!("EIp {}", holder.name) } else { "another project".to_owned() };
         Err(Error::AddressTaken { address, holder })
     }
@@ -246,7 +252,7 @@ impl Book {
     pub(crate) fn reserve(&mut self, owner: &Owner, address: IpAddr, pool: Arc<str>) -> Result<EipKey, Error> {
         let key = EipKey::of(owner, Family::of(address));
         let holding = self.holdings.entry(key.clone()).or_insert_with(|| Holding::promise(owner));
-        if holding.made_for.as_ref() != Some(owner) {
+        if holding.made_for() != Some(owner) {
             return Err(Error::ForeignEip { namespace: key.namespace.to_string(), name: key.name.to_string() });
         }
         self.change(&key, |holding| {
@@ -316,13 +322,33 @@ impl Book {
     /// What to write next for this `EIp`; `None` when it says what it should.
     pub(crate) fn pending(&self, key: &EipKey, now: Timestamp) -> Option<Write> {
         let holding = self.holdings.get(key)?;
-        let owner = holding.made_for.as_ref()?;
-        match &holding.stored {
-            Some(_) if holding.is_unused() => Some(Write::Delete),
-            None if holding.is_unused() => None,
-            None => Some(Write::Create(Box::new(eip::object(key, owner, &self.cluster)))),
-            Some(seen) if seen.says != holding.should => Some(Write::Status(eip::status(&holding.should, seen, now))),
-            Some(_) => None,
+        let status =
+            |seen: &Seen| holding.is_stored_otherwise().then(|| Write::Status(eip::status(&holding.should, seen, now)));
+        match (&holding.whose, &holding.stored) {
+            (Whose::Service(_), Some(_)) if holding.is_unused() => Some(Write::Delete),
+            (Whose::Service(_), None) if holding.is_unused() => None,
+            (Whose::Service(owner), None) => Some(Write::Create(Box::new(eip::object(key, owner, &self.cluster)))),
+            (Whose::Service(_), Some(seen)) => status(seen),
+            (Whose::Tenant | Whose::Nobody, Some(seen)) if seen.deleting => {
+                if seen.finalizer && holding.is_unused() {
+                    Some(Write::LetGo(eip::let_go(seen)))
+                } else {
+                    status(seen).filter(|_| seen.finalizer)
+                }
+            }
+            (Whose::Tenant | Whose::Nobody, Some(seen)) => {
+                // Marks first: what says an address must not go without our hearing of it.
+                let marked = seen.finalizer && seen.label;
+                if holding.should.address.is_some() && !marked {
+                    Some(Write::Marks(eip::claim(seen, &self.cluster)))
+                } else {
+                    status(seen)
+                }
+            }
+            (Whose::Other, Some(seen)) if holding.is_stored_otherwise() => {
+                Some(Write::Status(eip::owners(&holding.should, seen)))
+            }
+            (_, _) => None,
         }
     }
 
@@ -366,12 +392,12 @@ impl Book {
     /// made for. While others share it, it is not his any more once he has left.
     pub(crate) fn owned(&self) -> impl Iterator<Item = (&EipKey, Owner)> {
         self.holdings.iter().flat_map(|(key, holding)| {
-            let maker = holding.made_for.iter().filter(|_| holding.should.services.is_empty()).cloned();
-            let users = holding.should.services.iter().filter(|_| holding.made_for.is_some()).filter_map(|name| {
+            let maker = holding.made_for().filter(|_| holding.should.services.is_empty()).cloned();
+            let users = holding.should.services.iter().filter(|_| holding.made_for().is_some()).filter_map(|name| {
                 let uid = holding.uid(name)?;
                 Some(Owner { key: ServiceKey::new(key.namespace.clone(), name.clone()), uid })
             });
-            maker.chain(users).map(move |owner| (key, owner))
+            maker.into_iter().chain(users).map(move |owner| (key, owner))
         })
     }
 }

@@ -1,24 +1,27 @@
-//! An address as an `EIp` object: how it is named, read and written. Pure.
+//! An address as an `EIp` object: how it is named and read. Pure.
+
+mod write;
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use groundcrew_api::eip::{EIp, EIpOwner, EIpSpec, OwnershipType};
+use groundcrew_api::eip::{EIp, EIpOwner, EIpStatus, OwnershipType};
 use groundcrew_api::names::{annotation, condition, eip, finalizer, label};
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::provider::Owner;
-use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::ObjectMeta;
-use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::pool::Family;
 use crate::marks;
 
+pub(crate) use write::{claim, let_go, object, owners, status, without_finalizer};
+
 /// Namespace and name of an `EIp`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct EipKey {
     pub(crate) namespace: Arc<str>,
     pub(crate) name: Arc<str>,
@@ -43,6 +46,19 @@ impl EipKey {
     }
 }
 
+/// Who makes an `EIp` say what it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// This cluster made it for a Service, and takes it away with its last user.
+    Service(Owner),
+    /// A tenant made it and this cluster gave it its address. It goes when the tenant says so.
+    Tenant,
+    /// A tenant made it, and nobody has given it an address yet.
+    Nobody,
+    /// kube-dc, another cluster, somebody by hand. Only the Services that we serve on it are ours to write down.
+    Other,
+}
+
 /// What an `EIp` says about its address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Says {
@@ -53,6 +69,15 @@ pub(crate) struct Says {
     pub(crate) services: BTreeSet<Arc<str>>,
     /// Users of other kinds. We neither know nor touch them.
     pub(crate) others: Vec<EIpOwner>,
+    /// Why a tenant's own cannot be used.
+    pub(crate) trouble: Option<Box<Trouble>>,
+}
+
+/// Reason and message of a condition that is not True.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    pub(crate) reason: Box<str>,
+    pub(crate) message: Box<str>,
 }
 
 /// One `EIp` as the API server has it.
@@ -61,32 +86,116 @@ pub(crate) struct Seen {
     pub(crate) key: EipKey,
     pub(crate) uid: Uuid,
     pub(crate) resource_version: Box<str>,
-    /// It is being deleted and lacks our finalizer: whoever led has released the address already.
-    pub(crate) let_go: bool,
-    /// Set if this cluster made it, and for whom.
-    pub(crate) made_for: Option<Owner>,
+    pub(crate) deleting: bool,
+    /// It has our finalizer.
+    pub(crate) finalizer: bool,
+    /// It has our label.
+    pub(crate) label: bool,
+    pub(crate) ready: bool,
+    /// Somebody has it alone, or in a way that we do not know.
+    pub(crate) exclusive: bool,
+    pub(crate) whose: Whose,
     pub(crate) says: Says,
+    /// What only those that we did not make have.
+    pub(crate) wish: Option<Box<Wish>>,
+}
+
+/// What a tenant wrote, and what must survive when we write.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Wish {
+    pub(crate) network_type: Option<Box<str>>,
+    pub(crate) child_ref: Option<Box<str>>,
+    /// The address that is asked for, as it is written.
+    pub(crate) requested: Option<Box<str>>,
+    /// Finalizers of others.
+    finalizers: Vec<String>,
+    conditions: Vec<Condition>,
+}
+
+impl Eq for Wish {}
+
+impl Seen {
+    /// It is being deleted and lacks our finalizer: whoever led has released the address already.
+    pub(crate) fn is_let_go(&self) -> bool {
+        self.deleting && !self.finalizer
+    }
 }
 
 /// `None` only for an object that no API server sends.
 pub(crate) fn read(eip: &EIp, cluster: &str) -> Option<Seen> {
     let meta = &eip.metadata;
     let status = eip.status.clone().unwrap_or_default();
+    let (finalizer, label) = (has_finalizer(meta, finalizer::EIP), cluster_label(meta) == Some(cluster));
+    let whose = whose(meta, &status, cluster);
+    let exclusive = matches!(status.ownership_type, OwnershipType::Exclusive | OwnershipType::Unknown)
+        || status.owners.iter().any(|owner| owner.kind == EIpOwner::FIP);
+    let trouble = matches!(whose, Whose::Tenant | Whose::Nobody).then(|| trouble(&status.conditions)).flatten();
+    let wish = (!matches!(whose, Whose::Service(_))).then(|| Box::new(wish(eip, status.conditions)));
     let (services, others): (Vec<_>, Vec<_>) =
         status.owners.into_iter().partition(|owner| owner.kind == EIpOwner::SERVICE_LB);
     Some(Seen {
         key: EipKey { namespace: meta.namespace.as_deref()?.into(), name: meta.name.as_deref()?.into() },
         uid: meta.uid.as_deref()?.parse().ok()?,
         resource_version: meta.resource_version.as_deref()?.into(),
-        let_go: meta.deletion_timestamp.is_some() && !meta.finalizers.iter().flatten().any(|f| f == finalizer::EIP),
-        made_for: made_for(meta, cluster),
+        deleting: meta.deletion_timestamp.is_some(),
+        finalizer,
+        label,
+        ready: status.ready,
+        exclusive,
+        whose,
         says: Says {
             address: status.ip_address.and_then(|address| address.parse().ok()),
             pool: status.ovn_eip_ref.into(),
             services: services.into_iter().map(|owner| owner.owner_ref.into()).collect(),
             others,
+            trouble,
         },
+        wish,
     })
+}
+
+fn whose(meta: &ObjectMeta, status: &EIpStatus, cluster: &str) -> Whose {
+    if let Some(owner) = made_for(meta, cluster) {
+        return Whose::Service(owner);
+    }
+    let untouched = status.ip_address.is_none() && status.ovn_eip_ref.is_empty() && status.owners.is_empty();
+    match cluster_label(meta) {
+        _ if has_finalizer(meta, finalizer::KUBE_DC_EIP) => Whose::Other,
+        Some(label) if label != cluster => Whose::Other,
+        Some(_) => Whose::Tenant,
+        // Somebody took the label away: without us the finalizer would keep it for ever.
+        None if has_finalizer(meta, finalizer::EIP) => Whose::Tenant,
+        None if untouched => Whose::Nobody,
+        None => Whose::Other,
+    }
+}
+
+fn has_finalizer(meta: &ObjectMeta, name: &str) -> bool {
+    meta.finalizers.iter().flatten().any(|finalizer| finalizer == name)
+}
+
+fn cluster_label(meta: &ObjectMeta) -> Option<&str> {
+    meta.labels.as_ref()?.get(label::CLUSTER).map(String::as_str)
+}
+
+fn trouble(conditions: &[Condition]) -> Option<Box<Trouble>> {
+    let ready =
+        conditions.iter().find(|condition| condition.type_ == condition::READY && condition.status != "True")?;
+    Some(Box::new(Trouble { reason: ready.reason.as_str().into(), message: ready.message.as_str().into() }))
+}
+
+fn wish(eip: &EIp, conditions: Vec<Condition>) -> Wish {
+    // Empty is the same as absent, as with kube-dc.
+    let some = |text: Option<&String>| text.filter(|text| !text.is_empty()).map(|text| text.as_str().into());
+    let annotations = eip.metadata.annotations.as_ref();
+    let finalizers = eip.metadata.finalizers.iter().flatten().filter(|f| *f != finalizer::EIP);
+    Wish {
+        network_type: some(eip.spec.external_network_type.as_ref()),
+        child_ref: some(eip.spec.child_ref.as_ref()),
+        requested: some(annotations.and_then(|annotations| annotations.get(annotation::LOAD_BALANCER_IPS))),
+        finalizers: finalizers.cloned().collect(),
+        conditions,
+    }
 }
 
 fn made_for(meta: &ObjectMeta, cluster: &str) -> Option<Owner> {
@@ -100,53 +209,6 @@ fn made_for(meta: &ObjectMeta, cluster: &str) -> Option<Owner> {
         return None;
     }
     Some(Owner { key: ServiceKey::new(namespace, name), uid: labels.get(label::OWNER_UID)?.parse().ok()? })
-}
-
-/// The object to create. Its address follows in the status.
-pub(crate) fn object(key: &EipKey, owner: &Owner, cluster: &str) -> EIp {
-    let mut eip = EIp::new(&key.name, EIpSpec::default());
-    let meta = &mut eip.metadata;
-    meta.namespace = Some(key.namespace.to_string());
-    meta.labels = Some(
-        [(label::CLUSTER.to_owned(), cluster.to_owned()), (label::OWNER_UID.to_owned(), owner.uid.to_string())].into(),
-    );
-    meta.annotations = Some([(annotation::OWNER.to_owned(), owner.key.to_string())].into());
-    meta.finalizers = Some(vec![finalizer::EIP.to_owned()]);
-    eip
-}
-
-/// The merge patch that makes the status say this. It carries the version that it is based on.
-pub(crate) fn status(says: &Says, before: &Seen, now: Timestamp) -> Value {
-    let services = says
-        .services
-        .iter()
-        .map(|name| EIpOwner { kind: EIpOwner::SERVICE_LB.to_owned(), owner_ref: name.to_string() });
-    let owners: Vec<_> = says.others.iter().cloned().chain(services).collect();
-    let ownership = if owners.is_empty() { OwnershipType::Released } else { OwnershipType::Shared };
-    let mut status = json!({
-        "ipAddress": says.address,
-        "ovnEIpRef": &*says.pool,
-        "ownershipType": ownership,
-        "owners": owners,
-        "deleteReleased": true,
-        "ready": true,
-    });
-    if before.says.address.is_none() {
-        // The time is that of the assignment; who uses the address does not change it.
-        let message =
-            format!("{} belongs to this EIp until it is deleted", json!(says.address).as_str().unwrap_or("it"));
-        status["conditions"] = json!([{
-            "type": condition::READY, "status": "True", "reason": "Assigned", "message": message,
-            "lastTransitionTime": format!("{now:.0}"),
-        }]);
-    }
-    json!({ "metadata": { "resourceVersion": before.resource_version }, "status": status })
-}
-
-/// The merge patch that lets the object go.
-pub(crate) fn without_finalizer(eip: &EIp) -> Value {
-    let kept: Vec<_> = eip.metadata.finalizers.iter().flatten().filter(|f| *f != finalizer::EIP).collect();
-    json!({ "metadata": { "resourceVersion": eip.metadata.resource_version, "finalizers": kept } })
 }
 
 /// Versions are numbers in every Kubernetes there is; one that is not is taken for news.
@@ -168,9 +230,9 @@ mod tests {
         let mut eip = object(&key, &owner, "c1");
         eip.metadata.uid = Some(Uuid::from_u128(1).to_string());
         eip.metadata.resource_version = Some("7".into());
-        assert_eq!(read(&eip, "c1").unwrap().made_for, Some(owner));
-        assert_eq!(read(&eip, "c2").unwrap().made_for, None);
+        assert_eq!(read(&eip, "c1").unwrap().whose, Whose::Service(owner));
+        assert_eq!(read(&eip, "c2").unwrap().whose, Whose::Other);
         eip.metadata.annotations = Some([(annotation::OWNER.to_owned(), "other/web".to_owned())].into());
-        assert_eq!(read(&eip, "c1").unwrap().made_for, None, "a tenant speaks for his own namespace only");
+        assert_eq!(read(&eip, "c1").unwrap().whose, Whose::Tenant, "a tenant speaks for his own namespace only");
     }
 }

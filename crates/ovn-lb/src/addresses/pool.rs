@@ -97,6 +97,11 @@ impl Pool {
         self.ranges(Family::of(address)).iter().any(|range| range.contains(&number))
     }
 
+    /// Whether it has any address of this family.
+    pub(crate) fn has(&self, family: Family) -> bool {
+        !self.ranges(family).is_empty()
+    }
+
     /// The first address after `last` that is free, starting over at the end: an address that was given back is the
     /// last to be given again.
     pub(crate) fn next_free(

@@ -3,6 +3,7 @@
 mod conflict;
 mod leaders;
 mod namesakes;
+mod tenants;
 mod terms;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,10 @@ use groundcrew_core::provider::Families;
 use proptest::prelude::*;
 use uuid::Uuid;
 
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::book::Write;
 use super::pool::Pool;
 use super::*;
 use crate::testing;
@@ -33,13 +38,32 @@ fn pool(name: &str, addresses: &[&str]) -> AddressPool {
     AddressPool::new(name, AddressPoolSpec { addresses, ..AddressPoolSpec::default() })
 }
 
+/// What the API server makes of a merge patch.
+fn patched(eip: &EIp, patch: &Value) -> EIp {
+    fn merge(into: &mut Value, patch: &Value) {
+        let Value::Object(fields) = patch else { return *into = patch.clone() };
+        if !into.is_object() {
+            *into = Value::Object(serde_json::Map::new());
+        }
+        for (name, value) in fields {
+            match value {
+                Value::Null => drop(into.as_object_mut().unwrap().remove(name)),
+                value => merge(&mut into[name], value),
+            }
+        }
+    }
+    let mut object = serde_json::to_value(eip).unwrap();
+    merge(&mut object, patch);
+    serde_json::from_value(object).unwrap()
+}
+
 /// What [`Addresses::promise`] does where addresses come from pools.
 fn promise(book: &mut Book, ask: &AddressAsk, network_type: Option<&str>, now: Moment) -> Result<Vec<EipKey>, Error> {
     let each = Family::in_order(ask.families).iter().map(|family| match book.hold(ask, *family, network_type)? {
         Promise::Kept(key) => Ok(key),
         Promise::Needs(need) => {
             let (pool, address) = book.choose(&need, now)?;
-            book.reserve(&need.owner, address, pool)
+            book.reserve(&ask.owner, address, pool)
         }
     });
     each.collect()
@@ -47,7 +71,7 @@ fn promise(book: &mut Book, ask: &AddressAsk, network_type: Option<&str>, now: M
 
 impl World {
     fn new(pools: Vec<AddressPool>) -> Self {
-        let book = Book::new("c1".into(), REST);
+        let book = Book::new("c1".into(), REST, true);
         let mut world =
             Self { eips: BTreeMap::new(), pools, book, now: Moment::now(), writes: 0, published: BTreeMap::new() };
         world.restart();
@@ -78,7 +102,7 @@ impl World {
 
     /// A process that only followed so far.
     fn follower(&self) -> Book {
-        let mut book = Book::new("c1".into(), REST);
+        let mut book = Book::new("c1".into(), REST, true);
         for pool in &self.pools {
             book.put_pool(Pool::new(pool));
         }
@@ -106,12 +130,12 @@ impl World {
                     eip.metadata.uid.get_or_insert_with(|| Uuid::from_u128(self.writes.into()).to_string());
                     eip
                 }
-                Write::Status(patch) => {
+                Write::Status(patch) | Write::Marks(patch) => {
                     let eip = self.eips.get_mut(key).unwrap();
-                    eip.status = Some(serde_json::from_value(patch["status"].clone()).unwrap());
+                    *eip = patched(eip, &patch);
                     eip
                 }
-                Write::Delete => {
+                Write::LetGo(_) | Write::Delete => {
                     self.eips.remove(key).unwrap();
                     return self.book.deleted(key, self.now);
                 }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use groundcrew_core::provider::Owner;
 use uuid::Uuid;
 
-use super::super::eip::{Says, Seen};
+use super::super::eip::{Says, Seen, Whose};
 
 #[derive(Debug, Clone)]
 pub(super) struct Holding {
     pub(super) should: Says,
-    pub(super) made_for: Option<Owner>,
+    pub(super) whose: Whose,
     pub(super) stored: Option<Seen>,
     /// The uids of its users, as far as they are known: an `EIp` has names only, and a Service that is made again under
     /// its old name is another user. What a restart forgets is told again by what is published, or by who asks.
@@ -21,19 +21,51 @@ pub(super) struct Holding {
 impl Holding {
     /// One that is not written yet, and says nothing yet.
     pub(super) fn promise(owner: &Owner) -> Self {
-        Self { should: Says::default(), made_for: Some(owner.clone()), stored: None, uids: BTreeMap::new() }
+        Self { should: Says::default(), whose: Whose::Service(owner.clone()), stored: None, uids: BTreeMap::new() }
     }
 
     pub(super) fn seen(seen: &Seen) -> Self {
-        Self { should: seen.says.clone(), made_for: seen.made_for.clone(), stored: None, uids: BTreeMap::new() }
+        Self { should: seen.says.clone(), whose: seen.whose.clone(), stored: None, uids: BTreeMap::new() }
+    }
+
+    /// For whom this cluster made it.
+    pub(super) fn made_for(&self) -> Option<&Owner> {
+        match &self.whose {
+            Whose::Service(owner) => Some(owner),
+            Whose::Tenant | Whose::Nobody | Whose::Other => None,
+        }
     }
 
     /// Takes what is stored for what should be.
     pub(super) fn follow(&mut self) {
         if let Some(seen) = &self.stored {
             self.should = seen.says.clone();
-            self.made_for = seen.made_for.clone();
+            self.whose = seen.whose.clone();
         }
+    }
+
+    /// Takes what the API server has while we lead. What we serve says what we say, but for users of other kinds; of
+    /// others' only the Services that come and go here are ours to say. Returns whether there is something to write
+    /// that nobody has asked for.
+    pub(super) fn learn(&mut self, seen: Seen) -> bool {
+        let before = self.stored.replace(seen);
+        let says = self.should.clone();
+        self.follow();
+        if self.whose == Whose::Other {
+            let listed = before.map(|before| before.says.services).unwrap_or_default();
+            // An entry that somebody else takes away is written again when its Service asks, not in a race with him.
+            self.should.services.extend(says.services.difference(&listed).cloned());
+            self.should.services.retain(|name| says.services.contains(name) || !listed.contains(name));
+            return false;
+        }
+        let others = std::mem::take(&mut self.should.others);
+        let (address, pool) = match says.address {
+            Some(_) => (says.address, says.pool),
+            // A leader before us was late. What is written down is given out.
+            None => (self.should.address, self.should.pool.clone()),
+        };
+        self.should = Says { address, pool, others, ..says };
+        self.is_stored_otherwise()
     }
 
     pub(super) fn is_stored_otherwise(&self) -> bool {
@@ -43,9 +75,6 @@ impl Holding {
     /// The Services that it says use it, or should say. One that has left is among them until that is written: the one
     /// who leaves again after a failed write finds what is left to do.
     pub(super) fn services(&self) -> BTreeSet<Arc<str>> {
-        if self.made_for.is_none() {
-            return BTreeSet::new();
-        }
         let stored = self.stored.iter().flat_map(|seen| &seen.says.services);
         self.should.services.iter().chain(stored).cloned().collect()
     }
@@ -57,7 +86,7 @@ impl Holding {
 
     /// The uid behind a name. Of somebody with the name of the one that it was made for, that one's is the likely one.
     pub(super) fn uid(&self, name: &str) -> Option<Uuid> {
-        let maker = self.made_for.as_ref().filter(|made_for| *made_for.key.name == *name);
+        let maker = self.made_for().filter(|made_for| *made_for.key.name == *name);
         self.uids.get(name).copied().or(maker.map(|made_for| made_for.uid))
     }
 
@@ -67,19 +96,19 @@ impl Holding {
 
     /// Whether it lists this owner, or a namesake of whom nothing else is known.
     pub(super) fn lists(&self, owner: &Owner) -> bool {
-        self.made_for.is_some()
-            && self.should.services.contains(&owner.key.name)
+        self.should.services.contains(&owner.key.name)
             && self.uids.get(&owner.key.name).is_none_or(|uid| *uid == owner.uid)
     }
 
     /// Whether this owner is or was a user, or the one that it was made for. A namesake that is known is neither.
     pub(super) fn is_left_by(&self, owner: &Owner) -> bool {
-        self.made_for.is_some() && self.uid(&owner.key.name).is_none_or(|uid| uid == owner.uid)
+        let concerned = self.made_for().is_some() || self.services().contains(&owner.key.name);
+        concerned && self.uid(&owner.key.name).is_none_or(|uid| uid == owner.uid)
     }
 
     pub(super) fn is_known_in_use(&self) -> bool {
         let known = self.should.services.iter().any(|name| self.uids.contains_key(name));
-        self.made_for.is_some() && (known || !self.should.others.is_empty())
+        known || !self.should.others.is_empty()
     }
 
     pub(super) fn is_unused(&self) -> bool {

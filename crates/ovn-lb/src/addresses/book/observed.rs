@@ -1,13 +1,15 @@
 //! What the API server has, folded into the book.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use groundcrew_api::eip::EIp;
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::leader::Moment;
-use groundcrew_core::provider::Living;
+use groundcrew_core::provider::{Living, Owner};
 use uuid::Uuid;
 
-use super::super::eip::{self, EipKey, Says, Seen};
+use super::super::eip::{self, EipKey, Seen, Whose};
 use super::Book;
 use super::holding::Holding;
 
@@ -53,28 +55,33 @@ impl Book {
             if known.is_some_and(|known| eip::is_older(&seen.resource_version, &known.resource_version)) {
                 return Vec::new();
             }
-            if self.begun && holding.made_for.is_some() && seen.made_for != holding.made_for {
+            if self.begun && holding.made_for().is_some() && seen.whose != holding.whose {
                 // Somebody else's under the name of ours. It is not written to, and whoever needs the name is told.
                 return Vec::new();
             }
         } else {
-            if seen.made_for.is_some() && seen.let_go {
+            if seen.is_let_go() && matches!(seen.whose, Whose::Service(_) | Whose::Tenant) {
                 return Vec::new();
             }
             self.holdings.insert(key.clone(), Holding::seen(&seen));
         }
-        // Who leads says what ours say, but for users of other kinds; one of others says what they say.
         let begun = self.begun;
         let differs = self.change(&key, |holding| {
-            let says = (begun && holding.made_for.is_some()).then(|| holding.should.clone());
+            if begun {
+                return holding.learn(seen);
+            }
             holding.stored = Some(seen);
             holding.follow();
-            let Some(says) = says else { return false };
-            let others = std::mem::take(&mut holding.should.others);
-            holding.should = Says { others, ..says };
-            holding.is_stored_otherwise()
+            false
         });
         if differs == Some(true) { self.users(&key) } else { Vec::new() }
+    }
+
+    /// Whether somebody else's has the name of one that we make.
+    pub(crate) fn is_in_the_way(&self, found: &EIp) -> bool {
+        let Some(seen) = eip::read(found, &self.cluster) else { return true };
+        let holding = self.holdings.get(&seen.key);
+        holding.is_some_and(|holding| holding.made_for().is_some() && holding.whose != seen.whose)
     }
 
     /// The object with this uid is gone; returns the Services that must look again. While somebody uses the address it
@@ -85,14 +92,38 @@ impl Book {
             return Vec::new();
         }
         let users = self.users(key);
+        let Some(holding) = self.holdings.get(key) else { return Vec::new() };
         // Who never led has no promise to keep. And where nobody has asked or published in this term, the watch tells
         // late what another leader released; if it was an accident, the Service asks again while the address rests.
-        if self.begun && self.holdings.get(key).is_some_and(Holding::is_known_in_use) {
-            self.change(key, |holding| holding.stored = None);
-        } else {
-            self.forget(key, now);
+        let kept = self.begun && holding.is_known_in_use();
+        match holding.whose {
+            Whose::Service(_) if kept => drop(self.change(key, |holding| holding.stored = None)),
+            Whose::Tenant if kept => self.bequeath(key, now),
+            _ => self.forget(key, now),
         }
         users
+    }
+
+    /// A tenant's own was torn out from under its Services. The address stays theirs, on an `EIp` that is made for the
+    /// first of them.
+    fn bequeath(&mut self, key: &EipKey, now: Moment) {
+        let Some(holding) = self.holdings.get(key) else { return };
+        let (address, pool) = (holding.should.address, holding.should.pool.clone());
+        let owner = |(name, uid): (&Arc<str>, &Uuid)| Owner {
+            key: ServiceKey::new(key.namespace.clone(), name.clone()),
+            uid: *uid,
+        };
+        let heirs: Vec<_> = holding.uids.iter().map(owner).collect();
+        self.forget(key, now);
+        let Some(((address, first), others)) = address.zip(heirs.first()).map(|found| (found, &heirs[1..])) else {
+            return;
+        };
+        if let Ok(own) = self.reserve(first, address, pool) {
+            self.resting.remove(&address);
+            for other in others {
+                self.join(&own, other);
+            }
+        }
     }
 
     /// We deleted the `EIp`. The watch may still tell how it was before.

@@ -1,6 +1,7 @@
 //! Against a real API server: what somebody else writes just before we do.
 
 use groundcrew_testkit::kube::shared;
+use kube::api::{Patch, PatchParams};
 
 use super::*;
 
@@ -11,7 +12,8 @@ async fn an_eip_that_got_a_user_just_before_its_deletion_stays() {
     let client = control_plane.client().await.unwrap();
     let namespace = control_plane.namespace("book").await.unwrap();
     let (deadline, looks) = (Duration::from_secs(10), broadcast::Sender::new(16));
-    let addresses = Addresses::new(client.clone(), "c1".into(), None, REST, deadline, looks);
+    let rules = Rules { network_type: None, rest: REST, serve_eips: false };
+    let addresses = Addresses::new(client.clone(), "c1".into(), rules, deadline, looks);
     addresses.lock().book.put_pool(Pool::new(&pool("a", &["192.0.2.0/29"])));
     let (owner, term) = (testing::owner(&namespace, "web"), Term::alone("test"));
     addresses.begin(&[]).await.unwrap();

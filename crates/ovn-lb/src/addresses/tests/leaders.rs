@@ -65,7 +65,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 impl Pair {
     fn new() -> Self {
         let book = || {
-            let mut book = Book::new("c1".into(), REST);
+            let mut book = Book::new("c1".into(), REST, true);
             book.put_pool(Pool::new(&pool("a", &["192.0.2.0/30"])));
             book
         };
@@ -129,12 +129,12 @@ impl Pair {
                     eip.metadata.uid = Some(Uuid::from_u128(self.writes.into()).to_string());
                     self.eips.entry(key.clone()).or_insert(*eip)
                 }
-                Write::Status(patch) => {
+                Write::Status(patch) | Write::Marks(patch) => {
                     let eip = self.eips.get_mut(key).unwrap();
-                    eip.status = Some(serde_json::from_value(patch["status"].clone()).unwrap());
+                    *eip = patched(eip, &patch);
                     eip
                 }
-                Write::Delete => {
+                Write::LetGo(_) | Write::Delete => {
                     let mut eip = self.eips.remove(key).unwrap();
                     // On its way out it is told once more, users and all.
                     eip.metadata.resource_version = Some(self.writes.to_string());
