@@ -98,6 +98,8 @@ pub mod condition {
     pub const SERVICE_READY: &str = "groundcrew.dev/Ready";
     /// On a Service: there while nobody has confirmed that what was written outside is in effect.
     pub const SERVICE_REALISED: &str = "groundcrew.dev/Realised";
+    /// On a Service: there while somebody else changes its load balancer again and again, and ours is held back.
+    pub const SERVICE_DRIFT_FLAPPING: &str = "groundcrew.dev/DriftFlapping";
     /// On an AddressPool: it has addresses in common with another pool. Such addresses are given out once only.
     pub const OVERLAP: &str = "Overlap";
 }

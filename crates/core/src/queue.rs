@@ -59,6 +59,8 @@ struct Entry {
     /// The one entry of `delayed` that counts; older ones of the same key are stale.
     delay: Option<u64>,
     failures: u32,
+    /// Since when somebody should look, while nobody does.
+    since: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -119,6 +121,15 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.lock().keys.contains_key(key)
     }
 
+    /// Every key that waits now, up to `most`, each with the time since which it does. Waits for the first.
+    ///
+    /// Whoever takes a key tells how its look ended by [`Queue::finish`].
+    pub async fn take(&self, most: usize) -> Vec<(K, Instant)> {
+        let first = self.next().await;
+        let mut state = self.lock();
+        std::iter::once(first).chain(std::iter::from_fn(|| state.take()).take(most.saturating_sub(1))).collect()
+    }
+
     /// Hands keys to `look` until `stop`, `concurrency` at once, then waits for those under way.
     pub async fn run<F, Fut>(&self, concurrency: usize, stop: &CancellationToken, look: F)
     where
@@ -129,7 +140,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         loop {
             tokio::select! {
                 Some((key, outcome)) = running.next() => self.finish(key, outcome),
-                key = self.next(), if running.len() < concurrency => {
+                (key, _) = self.next(), if running.len() < concurrency => {
                     let look = look(key.clone());
                     running.push(async move { (key, look.await) });
                 }
@@ -141,13 +152,13 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    async fn next(&self) -> K {
+    async fn next(&self) -> (K, Instant) {
         loop {
             let due = {
                 let mut state = self.lock();
                 state.promote(Instant::now());
-                if let Some(key) = state.take() {
-                    return key;
+                if let Some(taken) = state.take() {
+                    return taken;
                 }
                 state.delayed.peek().map(|Reverse(delayed)| delayed.due)
             };
@@ -162,7 +173,8 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    fn finish(&self, key: K, outcome: Outcome) {
+    /// Tells how a look ended at a key that was taken.
+    pub fn finish(&self, key: K, outcome: Outcome) {
         self.lock().finish(key, outcome);
     }
 
@@ -175,6 +187,7 @@ impl<K: Clone + Eq + Hash> State<K> {
     fn add(&mut self, key: K) {
         let entry = self.keys.entry(key.clone()).or_default();
         entry.delay = None;
+        entry.since.get_or_insert_with(Instant::now);
         if entry.running {
             entry.again = true;
         } else if !entry.ready {
@@ -183,12 +196,13 @@ impl<K: Clone + Eq + Hash> State<K> {
         }
     }
 
-    fn take(&mut self) -> Option<K> {
+    fn take(&mut self) -> Option<(K, Instant)> {
         let key = self.ready.pop_front()?;
         let entry = self.keys.entry(key.clone()).or_default();
         entry.ready = false;
         entry.running = true;
-        Some(key)
+        let since = entry.since.take().unwrap_or_else(Instant::now);
+        Some((key, since))
     }
 
     fn promote(&mut self, now: Instant) {

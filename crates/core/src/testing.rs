@@ -20,6 +20,7 @@ use crate::provider::{
 #[derive(Clone)]
 pub struct MemoryCloud {
     state: Arc<Mutex<State>>,
+    together: bool,
     looks: broadcast::Sender<Look>,
 }
 
@@ -34,11 +35,17 @@ struct State {
 
 impl Default for MemoryCloud {
     fn default() -> Self {
-        Self { state: Arc::default(), looks: broadcast::Sender::new(65_536) }
+        Self { state: Arc::default(), together: false, looks: broadcast::Sender::new(65_536) }
     }
 }
 
 impl MemoryCloud {
+    /// One that takes what many Services want in one write.
+    #[must_use]
+    pub fn sharing_writes() -> Self {
+        Self { together: true, ..Self::default() }
+    }
+
     /// What is there for this Service.
     #[must_use]
     pub fn load_balancer(&self, key: &ServiceKey) -> Option<Wanted> {
@@ -80,6 +87,12 @@ impl MemoryCloud {
         if told {
             let _ = self.looks.send(Look::At(key.clone()));
         }
+    }
+
+    /// Somebody else removes all of them at once, and the provider only notices that something happened.
+    pub fn lose_all(&self) {
+        self.lock().load_balancers.clear();
+        let _ = self.looks.send(Look::Everywhere);
     }
 
     /// Something with our mark appears for an owner that has no Service.
@@ -184,6 +197,19 @@ impl LoadBalancers for MemoryCloud {
             Ok(reachable(&want.addresses))
         })
         .await
+    }
+
+    async fn ensure_all(&self, wants: &[Wanted], term: &Term) -> Vec<Result<Reachable, ProviderError>> {
+        let written = self.write(term, |state| {
+            state.load_balancers.extend(wants.iter().map(|want| (want.owner().clone(), stored(want))));
+            Ok(())
+        });
+        let written = written.await;
+        wants.iter().map(|want| written.clone().map(|()| reachable(&want.addresses))).collect()
+    }
+
+    fn shares_writes(&self) -> bool {
+        self.together
     }
 
     async fn release(&self, owner: &Owner, term: &Term) -> Result<(), ProviderError> {

@@ -4,8 +4,10 @@ mod crds;
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
+use groundcrew_core::drift::Nobody;
 use groundcrew_core::runtime::RuntimeArgs;
 use groundcrew_core::{cli, runtime};
 
@@ -58,7 +60,10 @@ async fn main() -> ExitCode {
     match line.command {
         Command::OvnLb(line) => {
             let OvnLb { ovn, runtime } = *line;
-            runtime::run("ovn-lb", runtime, async move |runtime| groundcrew_ovn_lb::start(&runtime, ovn).await).await
+            runtime::run("ovn-lb", runtime, async move |runtime| {
+                groundcrew_ovn_lb::start(&runtime, ovn, Arc::new(Nobody)).await
+            })
+            .await
         }
         Command::Crds => print(crds::yaml()),
         Command::Version => print(Ok(concat!("groundcrew ", env!("CARGO_PKG_VERSION"), "\n").to_owned())),

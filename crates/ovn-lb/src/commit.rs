@@ -17,6 +17,7 @@ mod epoch;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -36,9 +37,10 @@ use crate::view::View;
 use batch::Batch;
 use epoch::Epoch;
 
-/// One transaction's worth. The server is blocked for its length, some tens of milliseconds.
-const MOST_STEPS: usize = 2_000;
-const MOST_BYTES: usize = 1 << 20;
+/// One transaction's worth. The server is blocked for its length, some tenths of a second; but each one makes northd
+/// compute everything anew, so that ten thousand lost rows should come back in a few.
+const MOST_STEPS: usize = 10_000;
+const MOST_BYTES: usize = 4 << 20;
 
 const GLOBAL: &str = "NB_Global";
 
@@ -48,7 +50,7 @@ const ANSWER_MARGIN: Duration = Duration::from_millis(50);
 /// Hands changes to the task that commits them. Clones share the task; it ends with the last of them.
 #[derive(Clone)]
 pub(crate) struct Committer {
-    queue: mpsc::UnboundedSender<Waiting>,
+    queue: mpsc::UnboundedSender<Vec<Waiting>>,
     writer: Arc<Writer>,
 }
 
@@ -113,27 +115,61 @@ impl Committer {
     /// Carries the steps out, all or none. When this returns `Ok`, the replica shows them, and everything else that was
     /// sent before; so it is worth a call without steps, too. With steps, the `nb_cfg` of the transaction is returned.
     pub(crate) async fn commit(&self, steps: Vec<Step>, term: &Term) -> Result<Option<i64>, Error> {
-        let (done, outcome) = oneshot::channel();
-        let gone = || Error::NotSent { reason: "the process is ending".into() };
-        self.queue.send(Waiting { steps, term: term.clone(), done }).map_err(|_| gone())?;
-        outcome.await.map_err(|_| gone())?
+        self.commit_all([steps], term).await.pop().unwrap_or_else(|| Err(gone()))
+    }
+
+    /// Carries out the steps of many, each of them all or none, in as few transactions as they fit into.
+    pub(crate) async fn commit_all(
+        &self,
+        changes: impl IntoIterator<Item = Vec<Step>>,
+        term: &Term,
+    ) -> Vec<Result<Option<i64>, Error>> {
+        let (waiting, outcomes): (Vec<_>, Vec<_>) = changes
+            .into_iter()
+            .map(|steps| {
+                let (done, outcome) = oneshot::channel();
+                (Waiting { steps, term: term.clone(), done }, outcome)
+            })
+            .unzip();
+        // If the task has ended, so have the channels in what it did not take.
+        let _ = self.queue.send(waiting);
+        let mut answers = Vec::with_capacity(outcomes.len());
+        for outcome in outcomes {
+            answers.push(outcome.await.unwrap_or_else(|_| Err(gone())));
+        }
+        answers
     }
 }
 
-async fn run(writer: Arc<Writer>, mut queue: mpsc::UnboundedReceiver<Waiting>) {
+fn gone() -> Error {
+    Error::NotSent { reason: "the process is ending".into() }
+}
+
+async fn run(writer: Arc<Writer>, mut queue: mpsc::UnboundedReceiver<Vec<Waiting>>) {
+    let mut waiting = VecDeque::new();
     while let Some(first) = queue.recv().await {
-        let (mut steps, mut bytes) = (first.steps.len(), first.bytes());
-        let mut gathered = vec![first];
-        while steps < MOST_STEPS
-            && bytes < MOST_BYTES
-            && let Ok(next) = queue.try_recv()
-        {
-            steps += next.steps.len();
-            bytes += next.bytes();
-            gathered.push(next);
+        waiting.extend(first);
+        while !waiting.is_empty() {
+            while let Ok(next) = queue.try_recv() {
+                waiting.extend(next);
+            }
+            writer.send(gather(&mut waiting)).await;
         }
-        writer.send(gathered).await;
     }
+}
+
+/// From the front as much as one transaction takes.
+fn gather(waiting: &mut VecDeque<Waiting>) -> Vec<Waiting> {
+    let (mut steps, mut bytes, mut gathered) = (0, 0, Vec::new());
+    while steps < MOST_STEPS
+        && bytes < MOST_BYTES
+        && let Some(next) = waiting.pop_front()
+    {
+        steps += next.steps.len();
+        bytes += next.bytes();
+        gathered.push(next);
+    }
+    gathered
 }
 
 impl Waiting {

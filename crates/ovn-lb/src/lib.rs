@@ -25,6 +25,7 @@ mod northbound;
 mod northd;
 mod plan;
 mod provider;
+mod shift;
 #[cfg(test)]
 mod testing;
 mod view;
@@ -32,6 +33,7 @@ mod waiting;
 
 use std::sync::Arc;
 
+use groundcrew_core::drift::Attribute;
 use groundcrew_core::runtime::{Runtime, StartError};
 use groundcrew_core::service;
 use groundcrew_core::watch::{Guarded, follow};
@@ -58,9 +60,10 @@ const POOLS: &str = "the cache of AddressPools";
 /// Looks that nobody has taken yet; past it everything is looked at instead.
 const MOST_LOOKS: usize = 16_384;
 
-/// Starts the controller on this runtime. Returns at once; what is still missing is told by `/readyz`.
+/// Starts the controller on this runtime. Returns at once; what is still missing is told by `/readyz`. `attribute` is
+/// shown every change of OVN that takes something, and asked who made it when that was ours.
 #[allow(clippy::unused_async, reason = "the signature that every controller of the binary has")]
-pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
+pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>) -> Result<(), StartError> {
     let metrics = Metrics::new(&runtime.registry)?;
     let view = View { replica: Replica::open(args.connection()) };
     let looks = broadcast::Sender::new(MOST_LOOKS);
@@ -90,6 +93,8 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
     runtime.tasks.spawn("OVN connection", connection);
     runtime.tasks.spawn("OVN commits", committing);
     runtime.tasks.spawn("ovn-northd", northd.clone().follow(stop.clone()));
+    let shifts = shift::follow(view.replica.clone(), cluster.clone(), attribute.clone(), stop.clone());
+    runtime.tasks.spawn("OVN shifts", shifts);
 
     let (begun, term) = watch::channel(None);
     runtime.tasks.spawn("EIp queue", addresses::serve(addresses.clone(), term, runtime.clone()));
@@ -102,6 +107,7 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
         addresses,
         begun,
         waiting: Waiting::default(),
+        attribute,
         looks,
         ready: ready.clone(),
         needs: &[OVN, EIPS, POOLS],

@@ -6,6 +6,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 use groundcrew_api::names::annotation::{
     BIND_ON_DEFAULT_GW_EIP, BIND_ON_EIP, EXTERNAL_NETWORK_TYPE, HEALTH_CHECK, LB_RESYNC_TIMESTAMP,
 };
+use groundcrew_core::drift::Attribute;
 use groundcrew_core::leader::Term;
 use groundcrew_core::provider::{
     AddressAsk, Caveat, Difference, Held, Ingress, IpMode, Listing, Living, LoadBalancers, Look, Owned, Owner,
@@ -24,7 +25,7 @@ use crate::looks::looks;
 use crate::marks;
 use crate::northbound::Northbound;
 use crate::northd::Northd;
-use crate::plan::{self, Plan, plan};
+use crate::plan::{self, Plan, Step, plan};
 use crate::view::View;
 use crate::waiting::{Obstacle, Waiting};
 
@@ -40,6 +41,7 @@ pub(crate) struct Ovn {
     /// The term whose living addresses are known.
     pub(crate) begun: watch::Sender<Option<Term>>,
     pub(crate) waiting: Waiting,
+    pub(crate) attribute: Arc<dyn Attribute>,
     pub(crate) looks: broadcast::Sender<Look>,
     pub(crate) ready: Readiness,
     /// What must have been read once before anything is decided.
@@ -52,6 +54,19 @@ impl Ovn {
         let router = self.site.router.of(&want.owner().key.namespace);
         let (want, outside) = fence(want, &router, nb);
         Ok((desired(&want, &self.site)?, outside.into_iter().collect()))
+    }
+
+    /// The steps for a Service that has its addresses, if nothing else is to be done for it.
+    fn repair(&self, want: &Wanted, nb: &Northbound) -> Result<(Vec<Step>, Vec<Caveat>), Error> {
+        if self.addresses.settled(&want.ask).as_ref() != Some(&want.addresses) {
+            return Err(Error::Lost);
+        }
+        let (desired, caveats) = self.wish(want, nb)?;
+        let Plan { steps, held } = plan(&desired, &self.site, nb);
+        match held.first() {
+            Some(held) => Err(held.into()),
+            None => Ok((steps, caveats)),
+        }
     }
 
     /// Brings the rows to what they should be. What is in the way of some of them is told after the rest is done.
@@ -123,6 +138,37 @@ impl LoadBalancers for Ovn {
     async fn ensure(&self, want: &Wanted, term: &Term) -> Result<Reachable, ProviderError> {
         let caveats = self.settle(|nb| self.wish(want, nb), term).await?;
         Ok(self.reachable(want, caveats))
+    }
+
+    /// What is in the way of one of them, or already in order, is left to a look of its own.
+    async fn ensure_all(&self, wants: &[Wanted], term: &Term) -> Vec<Result<Reachable, ProviderError>> {
+        let nb = self.view.now();
+        let mut steps = Vec::with_capacity(wants.len());
+        let mut planned = Vec::with_capacity(wants.len());
+        for want in wants {
+            let repair = nb.as_ref().map_err(Clone::clone).and_then(|nb| self.repair(want, nb));
+            planned.push(repair.map(|(these, caveats)| {
+                steps.push(these);
+                caveats
+            }));
+        }
+        drop(nb);
+        let mut outcomes = self.committer.commit_all(steps, term).await.into_iter();
+        let answers = wants.iter().zip(planned).map(|(want, planned)| {
+            let caveats = planned?;
+            // What is published already was taken once; a repair says nothing about that.
+            outcomes.next().unwrap_or(Err(Error::Lost))?;
+            Ok(self.reachable(want, caveats))
+        });
+        answers.collect()
+    }
+
+    fn shares_writes(&self) -> bool {
+        true
+    }
+
+    fn attribution(&self) -> Arc<dyn Attribute> {
+        self.attribute.clone()
     }
 
     /// The row first: an address that is given to somebody else must not answer here any more.

@@ -7,7 +7,7 @@ use nix::time::{ClockId, clock_gettime};
 
 /// A moment on `CLOCK_BOOTTIME`: monotonic, and counting through suspend. `std::time::Instant` stands still while a
 /// virtual machine is suspended, so a leader that wakes up would believe in a lease that ended long ago.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(Duration);
 
 impl Moment {
@@ -17,6 +17,12 @@ impl Moment {
         // The call cannot fail for this clock on Linux; a clock that stood still at the far end would end every lease,
         // which is the safe side.
         Self(clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::MAX, Into::into))
+    }
+
+    /// So long before now.
+    #[must_use]
+    pub fn ago(passed: Duration) -> Self {
+        Self(Self::now().0.saturating_sub(passed))
     }
 
     /// How long until `later`; zero where it has passed.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use ipnet::IpNet;
 use uuid::Uuid;
 
 use super::{Listing, ProviderError};
+use crate::drift::{Attribute, Nobody};
 use crate::key::ServiceKey;
 use crate::leader::Term;
 
@@ -68,7 +70,7 @@ pub struct AddressAsk {
 }
 
 /// The address families that a Service asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Families {
     /// IPv4 alone.
     V4,
@@ -100,7 +102,7 @@ pub struct Held {
 }
 
 /// One backend of a port.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Backend {
     /// The endpoint's address.
     pub address: IpAddr,
@@ -111,7 +113,7 @@ pub struct Backend {
 }
 
 /// One port of a Service and what answers on it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Frontend {
     /// The transport.
     pub protocol: Protocol,
@@ -124,7 +126,7 @@ pub struct Frontend {
 }
 
 /// `externalTrafficPolicy`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TrafficPolicy {
     /// Any backend may answer.
     Cluster,
@@ -133,7 +135,7 @@ pub enum TrafficPolicy {
 }
 
 /// `sessionAffinity: ClientIP` with its time-out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionAffinity {
     /// For how long a client stays with its backend.
     pub seconds: u32,
@@ -161,6 +163,16 @@ impl Wanted {
     #[must_use]
     pub fn owner(&self) -> &Owner {
         &self.ask.owner
+    }
+
+    /// Differs when something else is wanted outside.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        let Self { ask, addresses, frontends, traffic_policy, affinity, source_ranges } = self;
+        let mut hasher = DefaultHasher::new();
+        (ask.owner.uid, ask.families, &ask.annotations).hash(&mut hasher);
+        (addresses, frontends, traffic_policy, affinity, source_ranges).hash(&mut hasher);
+        hasher.finish()
     }
 
     /// Whether any port has a backend.
@@ -295,6 +307,28 @@ pub trait LoadBalancers: Send + Sync + 'static {
     /// Makes the Service answer on its addresses. Many calls at once may share one outside transaction.
     fn ensure(&self, want: &Wanted, term: &Term) -> impl Future<Output = Result<Reachable, ProviderError>> + Send;
 
+    /// The same for many Services at once, each of which has its addresses and has published them: what was changed
+    /// behind our back, or backends that came and went. Answers in the order of `wants`, as soon as it is written; it
+    /// does not wait until it is in effect. What fails here is looked at again by itself.
+    fn ensure_all(
+        &self,
+        wants: &[Wanted],
+        term: &Term,
+    ) -> impl Future<Output = Vec<Result<Reachable, ProviderError>>> + Send {
+        async move {
+            let mut answers = Vec::with_capacity(wants.len());
+            for want in wants {
+                answers.push(self.ensure(want, term).await);
+            }
+            answers
+        }
+    }
+
+    /// Whether [`ensure_all`](Self::ensure_all) is better than one call for each, because they share an outside write.
+    fn shares_writes(&self) -> bool {
+        false
+    }
+
     /// Takes everything away that is held for this owner. Gone already is fine.
     fn release(&self, owner: &Owner, term: &Term) -> impl Future<Output = Result<(), ProviderError>> + Send;
 
@@ -306,6 +340,11 @@ pub trait LoadBalancers: Send + Sync + 'static {
 
     /// Wakes when something outside may have changed.
     fn changes(&self) -> BoxStream<'static, Look>;
+
+    /// Who is asked when something outside is not as it had been left.
+    fn attribution(&self) -> Arc<dyn Attribute> {
+        Arc::new(Nobody)
+    }
 
     /// Resolves when the provider's view is complete for the first time; the controller is not ready before.
     fn synced(&self) -> impl Future<Output = ()> + Send {

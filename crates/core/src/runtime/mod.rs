@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Api, Client};
 use prometheus::Registry;
 use prometheus::process_collector::ProcessCollector;
@@ -29,7 +30,7 @@ pub use logs::LogFormat;
 pub use ready::{NotReady, Readiness};
 pub use tasks::Tasks;
 
-use crate::events::Events;
+use crate::events::{Events, reference};
 use crate::leader::{Election, Role, Term, campaign};
 use crate::metrics::LeaderMetrics;
 use admin::Admin;
@@ -63,6 +64,8 @@ pub struct Runtime {
     pub role: watch::Receiver<Role>,
     /// Tells users.
     pub events: Events,
+    /// What an Event is about that concerns the controller itself: its Lease.
+    pub about: ObjectReference,
     /// Show, do not write.
     pub dry_run: bool,
     /// How long one write may take: short against the lease, so that a leader can write for most of it.
@@ -129,6 +132,8 @@ where
         return Ok(());
     };
     let (role_sender, role) = watch::channel(Role::Following);
+    let lease = format!("groundcrew-{name}");
+    let lease_namespace = args.lease_namespace.as_deref().unwrap_or(client.default_namespace());
     let runtime = Runtime {
         name,
         client: client.clone(),
@@ -139,6 +144,7 @@ where
         tasks: tasks.clone(),
         role: role.clone(),
         events,
+        about: reference::<Lease>(Some(lease_namespace.into()), &lease, None),
         dry_run: args.dry_run,
         write_deadline: Duration::from_secs(5).min(args.lease_duration / 3),
     };
@@ -156,9 +162,8 @@ where
         role_sender.send_replace(Role::Leading(Term::alone(&identity)));
         None
     } else {
-        let namespace = args.lease_namespace.as_deref().unwrap_or(client.default_namespace());
-        let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
-        let election = Election { name: format!("groundcrew-{name}"), identity, duration: args.lease_duration };
+        let api: Api<Lease> = Api::namespaced(client.clone(), lease_namespace);
+        let election = Election { name: lease, identity, duration: args.lease_duration };
         Some(AbortOnDropHandle::new(tokio::spawn(campaign(api, election, role_sender, resign.clone()))))
     };
 

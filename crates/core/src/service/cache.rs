@@ -84,6 +84,10 @@ impl Cache {
         self.read().departed.get(key).into_iter().flatten().cloned().collect()
     }
 
+    pub(crate) fn has_departed(&self, key: &ServiceKey) -> bool {
+        self.read().departed.contains_key(key)
+    }
+
     /// This owner has nothing outside any more.
     pub(crate) fn released(&self, owner: &Owner) {
         self.write().forget_departed(owner);

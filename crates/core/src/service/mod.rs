@@ -9,6 +9,7 @@
 mod cache;
 mod class;
 mod desired;
+mod drift;
 mod metrics;
 pub mod names;
 mod object;
@@ -20,6 +21,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod wire;
+mod worker;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,10 +40,12 @@ use crate::runtime::{Runtime, StartError, duration};
 use crate::watch::follow;
 use cache::{Cache, ServiceSink, SliceSink};
 use class::Class;
+use drift::Drifts;
 use metrics::ServiceMetrics;
 use orphans::Caution;
 use reconcile::Reconciler;
 use scan::Scan;
+use worker::Worker;
 
 const SERVICES: &str = "the cache of Services";
 const SLICES: &str = "the cache of EndpointSlices";
@@ -58,6 +62,10 @@ pub struct ServiceArgs {
     /// How often everything is compared, whatever the events say
     #[arg(long, env = "GROUNDCREW_SCAN_INTERVAL", value_name = "TIME", default_value = "10m", value_parser = duration)]
     pub scan_interval: Duration,
+
+    /// Report what somebody else changes outside, and do not put it right. New Services are served all the same
+    #[arg(long, env = "GROUNDCREW_REPORT_ONLY")]
+    pub report_only: bool,
 
     /// How long a thing outside must have had no Service before it is removed
     #[arg(long, env = "GROUNDCREW_ORPHAN_AGE", value_name = "TIME", default_value = "10m", value_parser = duration)]
@@ -82,6 +90,7 @@ where
     };
     let cache = Arc::new(Cache::new(class.clone(), provider.annotation_prefixes(), wake));
     let (begun, term) = watch::channel(None);
+    let (drifts, reporter) = Drifts::new(provider.attribution(), args.report_only, runtime)?;
     let reconciler = Arc::new(Reconciler {
         provider: provider.clone(),
         cache: cache.clone(),
@@ -92,6 +101,7 @@ where
         term,
         write_deadline: runtime.write_deadline,
         dry_run: runtime.dry_run,
+        drifts,
     });
     let caution = Caution { age: args.orphan_age, limit: args.orphan_limit };
 
@@ -114,13 +124,9 @@ where
         if stop.run_until_cancelled(runtime_.ready.until_done(&[SERVICES, SLICES, PROVIDER])).await.is_none() {
             return;
         }
-        let look = |key| {
-            reconciler_.metrics.queued.set(queue_.depth().try_into().unwrap_or(i64::MAX));
-            reconciler_.metrics.services.set(reconciler_.cache.len().try_into().unwrap_or(i64::MAX));
-            reconciler_.look(key)
-        };
-        queue_.run(concurrency, stop, look).await;
+        Worker { reconciler: &reconciler_, queue: &queue_, concurrency }.run(stop).await;
     });
+    runtime.tasks.spawn("drift reports", reporter.run(stop.clone()));
 
     let (interval, stop) = (args.scan_interval, stop.clone());
     runtime.tasks.spawn("full scan", async move {

@@ -15,19 +15,26 @@ use tracing::{Instrument, debug, info, warn};
 use super::cache::Cache;
 use super::class::{Class, Intent};
 use super::desired::desired;
+use super::drift::{self, Drifts, Judgement};
 use super::metrics::ServiceMetrics;
 use super::names::{CLAIMED_BY, FINALIZER};
 use super::object::Service;
 use super::status::{self, Status};
 use super::wire;
+use crate::drift::Held;
 use crate::events::{Events, Severity, reference};
 use crate::key::ServiceKey;
-use crate::leader::Term;
-use crate::provider::{ErrorKind, LoadBalancers, Owner, ProviderError, Reachable, Realised, Verdict, Wanted};
+use crate::leader::{Moment, Term};
+use crate::provider::{
+    Difference, ErrorKind, LoadBalancers, Owner, ProviderError, Reachable, Realised, Verdict, Wanted,
+};
 use crate::queue::Outcome;
 
 /// Around a whole look. Each call in it has a shorter one of its own; this one is for what nobody thought of.
 const DEADLINE: Duration = Duration::from_mins(1);
+
+/// When to look again at a Service that somebody changed again and again, and does no more.
+const CALM: Duration = Duration::from_mins(1);
 
 pub(super) struct Reconciler<P> {
     pub(super) provider: Arc<P>,
@@ -40,67 +47,247 @@ pub(super) struct Reconciler<P> {
     pub(super) term: watch::Receiver<Option<Term>>,
     pub(super) write_deadline: Duration,
     pub(super) dry_run: bool,
+    pub(super) drifts: Drifts,
+}
+
+/// A Service that somebody should look at.
+#[derive(Debug)]
+pub(super) struct Glance {
+    pub(super) key: ServiceKey,
+    /// Since when.
+    pub(super) since: Instant,
+    /// What its difference means, where that was asked already: a repair counts once.
+    judged: Option<Judgement>,
+}
+
+/// What is left to do after one glance at a Service.
+pub(super) enum Rest {
+    Nothing(Outcome),
+    /// It only differs outside, and can be put right together with others.
+    Repair(Box<Repair>),
+    /// A look of its own, which may take a while.
+    Look(Glance),
+}
+
+/// A Service that has its addresses and differs outside.
+pub(super) struct Repair {
+    glance: Glance,
+    wanted: Wanted,
+    /// What somebody else changed. Empty where the wish is new.
+    drift: Vec<Difference>,
+}
+
+impl Glance {
+    pub(super) fn new(key: ServiceKey, since: Instant) -> Self {
+        Self { key, since, judged: None }
+    }
 }
 
 impl<P: LoadBalancers> Reconciler<P> {
-    pub(super) async fn look(&self, key: ServiceKey) -> Outcome {
+    /// What is left to do about a Service. Nearly always it is nothing, and that is decided from memory alone.
+    pub(super) fn glance(&self, mut glance: Glance) -> Rest {
+        let key = &glance.key;
+        if self.term.borrow().is_none() {
+            self.preview(key);
+            return Rest::Nothing(Outcome::Done);
+        }
+        let Some(service) = self.cache.service(key).filter(|service| self.is_served(service)) else {
+            return Rest::Look(glance);
+        };
+        let Ok(wanted) = self.wanted(&service) else { return Rest::Look(glance) };
+        match self.verify(&wanted) {
+            Verdict::Same(reachable) => {
+                self.drifts.settled(&wanted);
+                let (status, outcome) = self.status(&wanted, &reachable);
+                if reachable.realised != Realised::Awaited && status.patch(&service, Timestamp::now()).is_some() {
+                    return Rest::Look(glance);
+                }
+                self.metrics.outcomes.with_label_values(&["ok"]).inc();
+                Rest::Nothing(outcome)
+            }
+            Verdict::Differs(differences) if self.provider.shares_writes() => {
+                let judged = self.drifts.judge(&wanted, &differences, Moment::now());
+                match &judged {
+                    Judgement::Held { held, news: false } => return Rest::Nothing(until(held)),
+                    Judgement::Held { news: true, .. } | Judgement::Report { .. } => {
+                        glance.judged = Some(judged);
+                        return Rest::Look(glance);
+                    }
+                    Judgement::Wish | Judgement::Drift => {}
+                }
+                let drift = if judged == Judgement::Drift { differences } else { Vec::new() };
+                glance.judged = Some(judged);
+                Rest::Repair(Box::new(Repair { glance, wanted, drift }))
+            }
+            Verdict::Differs(_) | Verdict::Unknown => Rest::Look(glance),
+        }
+    }
+
+    /// Whether there is nothing to do about it in Kubernetes before something is done outside.
+    fn is_served(&self, service: &Service) -> bool {
+        !service.paused
+            && !service.ingress.is_empty()
+            && self.class.claimed(service)
+            && self.class.serves(service)
+            && !self.cache.has_departed(service.key())
+    }
+
+    /// Puts right what only differs outside, all of it together. What fails is left to a look of its own.
+    pub(super) async fn repair(&self, repairs: Vec<Repair>) -> (Vec<(ServiceKey, Outcome)>, Vec<Glance>) {
+        let term = self.term.borrow().clone();
+        let Some(term) = term else {
+            return (Vec::new(), repairs.into_iter().map(|repair| repair.glance).collect());
+        };
+        let (wants, rest): (Vec<_>, Vec<_>) =
+            repairs.into_iter().map(|Repair { glance, wanted, drift }| (wanted, (glance, drift))).unzip();
+        let started = Instant::now();
+        let answers = timeout(DEADLINE, self.provider.ensure_all(&wants, &term)).await.unwrap_or_default();
+        let took = started.elapsed();
+        let (mut done, mut failed) = (Vec::new(), Vec::new());
+        let mut answers = answers.into_iter();
+        for (wanted, (glance, drift)) in wants.iter().zip(rest) {
+            let Some(Ok(reachable)) = answers.next() else {
+                failed.push(glance);
+                continue;
+            };
+            self.metrics.duration.observe(took.as_secs_f64());
+            self.drifts.settled(wanted);
+            if !drift.is_empty() {
+                self.drifts.report(wanted.owner(), drift, glance.since, true);
+            }
+            let (status, outcome) = self.status(wanted, &reachable);
+            let says_so = reachable.realised == Realised::Awaited
+                || self.cache.service(&glance.key).is_some_and(|s| status.patch(&s, Timestamp::now()).is_none());
+            if says_so {
+                self.metrics.outcomes.with_label_values(&["ok"]).inc();
+            }
+            done.push((glance.key, if says_so { outcome } else { Outcome::Again(Duration::ZERO) }));
+        }
+        (done, failed)
+    }
+
+    /// What to publish for a Service that is served, and when to look at it again.
+    fn status(&self, wanted: &Wanted, reachable: &Reachable) -> (Status, Outcome) {
+        let flapping = self.drifts.flapping(&wanted.owner().key, Moment::now());
+        let status = Status::served(reachable, wanted.has_backends(), flapping.is_some());
+        // Somebody has to say when it is over.
+        let outcome = flapping.map_or(Outcome::Done, |_| Outcome::Again(CALM));
+        (status, outcome)
+    }
+
+    pub(super) async fn look(&self, glance: Glance) -> (ServiceKey, Outcome) {
+        let key = glance.key.clone();
         let term = self.term.borrow().clone();
         let Some(term) = term else {
             self.preview(&key);
-            return Outcome::Done;
+            return (key, Outcome::Done);
         };
-        let started = Instant::now();
         let span = tracing::info_span!("reconcile", service = %key);
-        let ended = timeout(DEADLINE, self.reconcile(&key, &term).instrument(span.clone())).await;
+        let outcome = self.look_as_leader(glance, &term).instrument(span).await;
+        (key, outcome)
+    }
+
+    async fn look_as_leader(&self, glance: Glance, term: &Term) -> Outcome {
+        let key = glance.key.clone();
+        let started = Instant::now();
+        let ended = timeout(DEADLINE, self.reconcile(glance, term)).await;
         self.metrics.duration.observe(started.elapsed().as_secs_f64());
         let error = match ended {
-            Ok(Ok(())) => {
+            Ok(Ok(outcome)) => {
                 self.metrics.outcomes.with_label_values(&["ok"]).inc();
-                return Outcome::Done;
+                return outcome;
             }
             Ok(Err(error)) => error,
             Err(_) => ProviderError::new(ErrorKind::Unavailable, format!("not done within {} s", DEADLINE.as_secs())),
         };
         self.metrics.outcomes.with_label_values(&[error.kind().label()]).inc();
-        self.complain(&key, &error, &term).instrument(span).await;
+        self.complain(&key, &error, term).await;
         Outcome::Failed(error.response().retry)
     }
 
-    async fn reconcile(&self, key: &ServiceKey, term: &Term) -> Result<(), ProviderError> {
+    async fn reconcile(&self, glance: Glance, term: &Term) -> Result<Outcome, ProviderError> {
+        let key = &glance.key;
         for owner in self.cache.departed(key) {
             self.provider.release(&owner, term).await?;
             self.cache.released(&owner);
             info!(uid = %owner.uid, "released what a vanished Service had");
         }
-        let Some(service) = self.cache.service(key) else { return Ok(()) };
+        let Some(service) = self.cache.service(key) else {
+            self.drifts.forget(key);
+            return Ok(Outcome::Done);
+        };
         if service.paused {
             debug!("paused by annotation");
-            return Ok(());
+            return Ok(Outcome::Done);
         }
         match self.class.intent(&service) {
-            Intent::Serve => self.serve(&service, term).await,
-            Intent::Leave => self.leave(&service, term).await,
-            Intent::Ignore => Ok(()),
+            Intent::Serve => self.serve(&service, glance, term).await,
+            Intent::Leave => self.leave(&service, term).await.map(|()| Outcome::Done),
+            Intent::Ignore => Ok(Outcome::Done),
         }
     }
 
-    async fn serve(&self, service: &Arc<Service>, term: &Term) -> Result<(), ProviderError> {
+    async fn serve(&self, service: &Arc<Service>, glance: Glance, term: &Term) -> Result<Outcome, ProviderError> {
         let mut wanted = self.wanted(service)?;
         let service = &self.claim(service, term).await?;
-        let reachable = match self.verify(&wanted) {
+        let verdict = self.verify(&wanted);
+        let mut drift = Vec::new();
+        if let Verdict::Differs(differences) = &verdict {
+            let judged = glance.judged.unwrap_or_else(|| self.drifts.judge(&wanted, differences, Moment::now()));
+            match judged {
+                Judgement::Wish => {}
+                Judgement::Drift => drift.clone_from(differences),
+                Judgement::Held { held, .. } => return self.hold_back(service, &held, differences, term).await,
+                Judgement::Report { news } => {
+                    if news {
+                        self.drifts.report(&service.owner, differences.clone(), glance.since, false);
+                    }
+                    return Ok(Outcome::Done);
+                }
+            }
+        }
+        let reachable = match verdict {
             Verdict::Same(reachable) => reachable,
             Verdict::Differs(_) | Verdict::Unknown => {
                 wanted.addresses = self.provider.hold(&wanted.ask, term).await?.addresses;
                 self.provider.ensure(&wanted, term).await?
             }
         };
+        self.drifts.settled(&wanted);
+        if !drift.is_empty() {
+            self.drifts.report(&service.owner, drift, glance.since, true);
+        }
         if reachable.realised == Realised::Awaited {
             // Written, and soon in effect: the provider has us look again. Until then no slot is held.
-            return Ok(());
+            return Ok(Outcome::Done);
         }
-        self.publish(service, &Status::served(&reachable, wanted.has_backends()), term).await?;
+        let (status, outcome) = self.status(&wanted, &reachable);
+        self.publish(service, &status, term).await?;
         self.announce(service, &reachable);
-        Ok(())
+        Ok(outcome)
+    }
+
+    /// Somebody changes it again and again. Its user is told, and it is left as it is for a while.
+    async fn hold_back(
+        &self,
+        service: &Service,
+        held: &Held,
+        differences: &[Difference],
+        term: &Term,
+    ) -> Result<Outcome, ProviderError> {
+        let cause = self.drifts.cause(&service.owner, differences);
+        let note = format!(
+            "{} changed again and again, probably by {}: put right {} times, the next time in {} s. {}",
+            drift::kinds(differences),
+            cause.words,
+            held.repairs,
+            Moment::now().until(held.until).as_secs(),
+            cause.remedy.as_deref().unwrap_or("Find the other writer and stop it."),
+        );
+        warn!(cause = cause.label, "held back: {note}");
+        self.tell(service, Severity::Warning, "DriftFlapping", note.clone());
+        self.publish(service, &Status::flapping(note), term).await?;
+        Ok(until(held))
     }
 
     /// In an order that leaves nothing behind wherever it is cut: what is outside, what is published, the finalizer.
@@ -116,6 +303,7 @@ impl<P: LoadBalancers> Reconciler<P> {
             }
         }
         self.unclaim(&service, term).await?;
+        self.drifts.forget(service.key());
         info!("released");
         Ok(())
     }
@@ -148,7 +336,9 @@ impl<P: LoadBalancers> Reconciler<P> {
         }
         match self.verify(wanted) {
             Verdict::Same(reachable) => {
-                let status = Status::served(&reachable, wanted.has_backends());
+                // Who takes over knows then what is drift.
+                self.drifts.settled(wanted);
+                let (status, _) = self.status(wanted, &reachable);
                 lines.extend(
                     status.patch(service, Timestamp::now()).map(|patch| format!("~ status {}", patch["status"])),
                 );
@@ -284,4 +474,8 @@ impl<P: LoadBalancers> Reconciler<P> {
             reference::<core::Service>(Some(key.namespace.clone()), &key.name, Some(service.owner.uid.to_string()));
         self.events.tell(about, severity, reason, note);
     }
+}
+
+fn until(held: &Held) -> Outcome {
+    Outcome::Again(Moment::now().until(held.until))
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::names::{READY, REALISED};
+use super::names::{DRIFT_FLAPPING, READY, REALISED};
 use super::object::{Condition, Service};
 use crate::provider::{Caveat, Ingress, IpMode, ProviderError, Reachable, Realised};
 
@@ -24,7 +24,8 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    pub(crate) fn served(reachable: &Reachable, has_backends: bool) -> Self {
+    /// `flapping`: it is served at the moment, but that somebody changes it again and again is not over.
+    pub(crate) fn served(reachable: &Reachable, has_backends: bool, flapping: bool) -> Self {
         let message = reachable.caveats.iter().map(|c| c.message.as_str()).collect::<Vec<_>>().join("; ");
         let ready = match reachable.caveats.iter().find(|c| c.stops).or_else(|| reachable.caveats.first()) {
             _ if !has_backends => {
@@ -44,7 +45,14 @@ impl Status {
             }
             Realised::Awaited | Realised::AsTold => None,
         };
-        Self { ingress: Some(reachable.ingress.clone()), told: std::iter::once(ready).chain(realised).collect() }
+        let calm = Told { kind: DRIFT_FLAPPING, status: "False", reason: "Stable", message: String::new() };
+        let told = std::iter::once(ready).chain(realised).chain((!flapping).then_some(calm)).collect();
+        Self { ingress: Some(reachable.ingress.clone()), told }
+    }
+
+    pub(crate) fn flapping(message: String) -> Self {
+        let told = vec![Told { kind: DRIFT_FLAPPING, status: "True", reason: "HeldBack", message }];
+        Self { ingress: None, told }
     }
 
     pub(crate) fn failed(error: &ProviderError) -> Self {
@@ -100,8 +108,9 @@ fn published(ingress: &Ingress) -> Value {
 impl Told {
     fn change(&self, present: &[Condition], now: Timestamp) -> Option<Value> {
         let before = present.iter().find(|c| &*c.kind == self.kind);
-        if self.kind == REALISED && self.status == "True" && before.is_none() {
-            // Confirmed at once, as it nearly always is: not worth a condition on every Service.
+        let usual = matches!((self.kind, self.status), (REALISED, "True") | (DRIFT_FLAPPING, "False"));
+        if usual && before.is_none() {
+            // As it nearly always is: not worth a condition on every Service.
             return None;
         }
         let same_status = before.is_some_and(|c| &*c.status == self.status);

@@ -104,7 +104,7 @@ prop_compose! {
         if let Some(n) = failed { Status::failed(&ProviderError::new(ErrorKind::ALL[n], "because")) } else {
             let realised = unknown.map_or(if as_told { Realised::AsTold } else { Realised::Yes }, Realised::Unknown);
             let caveats = stops.map(|stops| Caveat { reason: "Odd", message: "look here".into(), stops });
-            Status::served(&Reachable { ingress: ingress.collect(), realised, caveats: caveats.into_iter().collect() }, backends)
+            Status::served(&Reachable { ingress: ingress.collect(), realised, caveats: caveats.into_iter().collect() }, backends, false)
         }
     }
 }
@@ -356,7 +356,7 @@ fn strings_are_kept_once_and_forgotten_when_nobody_has_them() {
 fn a_caveat_is_the_reason_and_a_stopping_one_comes_first() {
     let caveat = |reason, stops| Caveat { reason, message: format!("{reason} it is"), stops };
     let ready = |caveats: Vec<Caveat>, backends| {
-        let status = Status::served(&Reachable { ingress: vec![], realised: Realised::Yes, caveats }, backends);
+        let status = Status::served(&Reachable { ingress: vec![], realised: Realised::Yes, caveats }, backends, false);
         (status.told[0].status, status.told[0].reason, status.told[0].message.clone())
     };
     assert_eq!(ready(vec![], true), ("True", "Served", String::new()));
@@ -369,7 +369,7 @@ fn a_caveat_is_the_reason_and_a_stopping_one_comes_first() {
 #[test]
 fn what_nobody_can_tell_leaves_the_condition_as_it_is() {
     let told = |realised| {
-        let status = Status::served(&Reachable { ingress: vec![], realised, caveats: vec![] }, true);
+        let status = Status::served(&Reachable { ingress: vec![], realised, caveats: vec![] }, true, false);
         status.told.into_iter().map(|told| told.kind).collect::<Vec<_>>()
     };
     assert_eq!(told(Realised::Yes), [names::READY, names::REALISED]);

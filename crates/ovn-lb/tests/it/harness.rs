@@ -1,11 +1,13 @@
 //! A controller inside the test process, with a class, a namespace and an OVN of its own so that tests do not meet.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
 use groundcrew_api::address_pool::{AddressPool, AddressPoolSpec};
 use groundcrew_api::eip::EIp;
+use groundcrew_core::drift::Nobody;
 use groundcrew_core::runtime::{RuntimeArgs, StartError, run_until};
 use groundcrew_core::service::names;
 pub(crate) use groundcrew_testkit::controller::get;
@@ -141,7 +143,7 @@ impl Project {
         let (started, admin) = oneshot::channel();
         let stop = CancellationToken::new();
         let running = run_until(stop.clone(), CancellationToken::new(), "ovn-lb", args.runtime, async move |runtime| {
-            groundcrew_ovn_lb::start(&runtime, args.ovn).await?;
+            groundcrew_ovn_lb::start(&runtime, args.ovn, Arc::new(Nobody)).await?;
             let _ = started.send(runtime.admin);
             Ok(())
         });

@@ -1,0 +1,81 @@
+//! Takes Services from the queue, all that wait at once: what only has to be put right outside goes there together,
+//! whatever else there is to do. The others are looked at one by one, several at a time.
+
+use std::collections::VecDeque;
+
+use futures::StreamExt;
+use futures::future::{BoxFuture, FutureExt};
+use futures::stream::FuturesUnordered;
+use tokio_util::sync::CancellationToken;
+
+use super::reconcile::{Glance, Reconciler, Rest};
+use crate::key::ServiceKey;
+use crate::provider::LoadBalancers;
+use crate::queue::{Outcome, Queue};
+
+/// As many as are decided on before anything is sent: the first part of a large repair is under way while the next is
+/// planned.
+const MOST_AT_ONCE: usize = 2_500;
+
+pub(super) struct Worker<'a, P> {
+    pub(super) reconciler: &'a Reconciler<P>,
+    pub(super) queue: &'a Queue<ServiceKey>,
+    /// How many looks of their own are under way at once.
+    pub(super) concurrency: usize,
+}
+
+impl<P: LoadBalancers> Worker<'_, P> {
+    /// Works until `stop`, and then ends what is under way.
+    pub(super) async fn run(&self, stop: &CancellationToken) {
+        let mut looks: FuturesUnordered<BoxFuture<'_, (ServiceKey, Outcome)>> = FuturesUnordered::new();
+        let mut repairs = FuturesUnordered::new();
+        let mut waiting: VecDeque<Glance> = VecDeque::new();
+        loop {
+            while looks.len() < self.concurrency
+                && let Some(glance) = waiting.pop_front()
+            {
+                looks.push(self.reconciler.look(glance).boxed());
+            }
+            tokio::select! {
+                Some((done, failed)) = repairs.next() => {
+                    self.finish(done);
+                    waiting.extend(failed);
+                }
+                Some(ended) = looks.next() => self.finish([ended]),
+                taken = self.queue.take(MOST_AT_ONCE) => {
+                    let mut together = Vec::new();
+                    for (key, since) in taken {
+                        match self.reconciler.glance(Glance::new(key.clone(), since)) {
+                            Rest::Nothing(outcome) => self.finish([(key, outcome)]),
+                            Rest::Repair(repair) => together.push(*repair),
+                            Rest::Look(glance) => waiting.push_back(glance),
+                        }
+                    }
+                    if !together.is_empty() {
+                        repairs.push(self.reconciler.repair(together));
+                    }
+                    self.measure(waiting.len());
+                }
+                () = stop.cancelled() => break,
+            }
+        }
+        while let Some((done, _)) = repairs.next().await {
+            self.finish(done);
+        }
+        while let Some(ended) = looks.next().await {
+            self.finish([ended]);
+        }
+    }
+
+    fn finish(&self, ended: impl IntoIterator<Item = (ServiceKey, Outcome)>) {
+        for (key, outcome) in ended {
+            self.queue.finish(key, outcome);
+        }
+    }
+
+    fn measure(&self, waiting: usize) {
+        let metrics = &self.reconciler.metrics;
+        metrics.queued.set((self.queue.depth() + waiting).try_into().unwrap_or(i64::MAX));
+        metrics.services.set(self.reconciler.cache.len().try_into().unwrap_or(i64::MAX));
+    }
+}

@@ -1,0 +1,173 @@
+//! What a change took from OVN, counted: the evidence for who made it. It is gathered beside the repair, not on its way.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use groundcrew_api::names::kube_ovn::is_own_load_balancer;
+use groundcrew_core::drift::{Attribute, Shift};
+use groundcrew_core::leader::Moment;
+use ovsdb_client::{Replica, Row, Rows, Table, Uuid};
+use tokio_util::sync::CancellationToken;
+
+use crate::marks;
+use crate::northbound::{LoadBalancer, Northbound};
+
+/// Shows every change that took something to `attribute`, until `stop`.
+pub(crate) async fn follow(
+    replica: Replica<Northbound>,
+    cluster: Arc<str>,
+    attribute: Arc<dyn Attribute>,
+    stop: CancellationToken,
+) {
+    let mut changes = replica.changes();
+    while let Some(changed) = stop.run_until_cancelled(changes.next()).await {
+        let seen = Moment::now();
+        if let Some(shift) = shift(&changed.before, &changed.after, &changed.rows, &cluster) {
+            attribute.observe(&shift, seen);
+        }
+    }
+}
+
+/// `None` where nothing is gone.
+fn shift(before: &Northbound, after: &Northbound, rows: &Rows, cluster: &str) -> Option<Shift> {
+    let is_ours = |row: &LoadBalancer| marks::owner(&row.external_ids, cluster).is_some();
+    let mut shift = Shift { unseen: matches!(rows, Rows::Everything), ..Shift::default() };
+    for (name, row) in gone(&before.load_balancers, &after.load_balancers, rows, |row| &row.name) {
+        if after.load_balancers.find(|by| &by.name, name).next().is_some() {
+            shift.replaced += 1;
+        } else if is_ours(row) {
+            shift.ours_removed += 1;
+        } else {
+            shift.others_removed += 1;
+        }
+    }
+    let routers = gone(&before.routers, &after.routers, rows, |row| &row.name)
+        .filter(|(name, _)| after.routers.find(|by| &by.name, *name).next().is_some())
+        .map(|(name, _)| name);
+    let switches = gone(&before.switches, &after.switches, rows, |row| &row.name)
+        .filter(|(name, _)| after.switches.find(|by| &by.name, *name).next().is_some())
+        .map(|(name, _)| name);
+    shift.recreated = routers.chain(switches).map(ToString::to_string).collect::<BTreeSet<_>>().into_iter().collect();
+    shift.replaced += shift.recreated.len();
+    let something_left = after.load_balancers.iter().next().is_some()
+        || after.routers.iter().next().is_some()
+        || after.switches.iter().next().is_some();
+    let something_was = before.load_balancers.iter().next().is_some() || before.routers.iter().next().is_some();
+    shift.emptied = something_was && !something_left;
+    if shift.ours_removed + shift.others_removed + shift.replaced == 0 && !shift.emptied {
+        return None;
+    }
+    for (_, row) in after.load_balancers.iter() {
+        match row {
+            row if is_ours(row) => shift.ours_left += 1,
+            row if is_own_load_balancer(&row.name) => shift.native_left += 1,
+            _ => shift.others_left += 1,
+        }
+    }
+    Some(shift)
+}
+
+/// The rows of one table that were there and are not any more, by name.
+fn gone<'a, R: Row>(
+    before: &'a Table<R>,
+    after: &'a Table<R>,
+    rows: &'a Rows,
+    name: impl Fn(&'a R) -> &'a Arc<str> + 'a,
+) -> Box<dyn Iterator<Item = (&'a str, &'a R)> + 'a> {
+    let vanished = move |(uuid, row): (Uuid, &'a Arc<R>)| after.get(uuid).is_none().then(|| (&**name(row), &**row));
+    match rows {
+        Rows::Everything => Box::new(before.iter().filter_map(vanished)),
+        Rows::Some(rows) => {
+            let changed = rows.iter().filter(|id| *id.table == *R::TABLE);
+            Box::new(changed.filter_map(|id| Some((id.uuid, before.get(id.uuid)?))).filter_map(vanished))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ovsdb_client::{Touched, apply};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Applies one message of the server and tells what it took.
+    fn taken(nb: &mut Northbound, updates: &Value) -> Option<Shift> {
+        let before = nb.clone();
+        let mut touched = Touched::default();
+        apply(&updates.to_string(), nb, &mut touched).unwrap();
+        shift(&before, nb, &Rows::Some(touched.into_rows()), "c1")
+    }
+
+    fn id(n: u128) -> String {
+        Uuid::from_u128(n).to_string()
+    }
+
+    fn ours(name: &str) -> Value {
+        let marks = [
+            [marks::CLUSTER, "c1"],
+            [marks::NAMESPACE, "shop"],
+            [marks::SERVICE, name],
+            [marks::UID, "00000000-0000-0000-0000-000000000001"],
+        ];
+        json!({ "insert": { "name": name, "external_ids": ["map", marks] } })
+    }
+
+    fn named(name: &str) -> Value {
+        json!({ "insert": { "name": name } })
+    }
+
+    fn full() -> Northbound {
+        let mut nb = Northbound::default();
+        let rows = json!({
+            "Load_Balancer": {
+                id(1): ours("a"), id(2): ours("b"), id(3): named("other"), id(4): named("vpc-shop-tcp-load"),
+            },
+            "Logical_Router": { id(5): named("shop") },
+            "Logical_Switch": { id(6): named("shop-default") },
+        });
+        assert_eq!(taken(&mut nb, &rows), None, "nothing is gone when rows come");
+        nb
+    }
+
+    fn gone() -> Value {
+        json!({ "delete": null })
+    }
+
+    #[test]
+    fn what_is_gone_and_what_stays_are_counted_by_whose_they_are() {
+        let rows = json!({ "Load_Balancer": { id(1): gone(), id(3): gone() } });
+        let expected = Shift { ours_removed: 1, ours_left: 1, others_removed: 1, native_left: 1, ..Shift::default() };
+        assert_eq!(taken(&mut full(), &rows), Some(expected));
+    }
+
+    #[test]
+    fn a_router_under_its_old_name_with_a_new_id_was_made_again() {
+        let rows = json!({ "Logical_Router": { id(5): gone(), id(7): named("shop") } });
+        let shift = taken(&mut full(), &rows).unwrap();
+        assert_eq!((shift.recreated, shift.replaced, shift.ours_removed), (vec!["shop".to_owned()], 1, 0));
+    }
+
+    #[test]
+    fn a_restored_database_replaces_everything_and_takes_nothing() {
+        let rows = json!({
+            "Load_Balancer": {
+                id(1): gone(), id(2): gone(), id(3): gone(), id(4): gone(),
+                id(11): ours("a"), id(12): ours("b"), id(13): named("other"), id(14): named("vpc-shop-tcp-load"),
+            },
+            "Logical_Router": { id(5): gone(), id(15): named("shop") },
+            "Logical_Switch": { id(6): gone(), id(16): named("shop-default") },
+        });
+        let shift = taken(&mut full(), &rows).unwrap();
+        assert_eq!((shift.replaced, shift.ours_removed, shift.others_removed, shift.emptied), (6, 0, 0, false));
+    }
+
+    #[test]
+    fn an_emptied_database_is_told_as_such() {
+        let mut nb = full();
+        let all = Rows::Everything;
+        let shift = shift(&std::mem::take(&mut nb), &Northbound::default(), &all, "c1").unwrap();
+        assert!(shift.emptied && shift.unseen);
+        assert_eq!((shift.ours_removed, shift.others_removed), (2, 2));
+    }
+}
