@@ -49,27 +49,28 @@ impl Default for Brake {
 }
 
 impl Brake {
-    /// Whether this Service may be repaired now. If so, it counts as repaired.
+    /// Whether this Service, which was found changed, may be repaired now.
     pub fn admit(&mut self, key: &ServiceKey, now: Moment) -> Result<(), Held> {
         self.sweep(now);
         let entry = self.keys.entry(key.clone()).or_insert_with(|| Entry::new(now));
         entry.forget_old(now);
         entry.seen = now;
-        if let Some(until) = entry.until
-            && !now.until(until).is_zero()
-        {
-            return Err(Held { until, repairs: entry.total });
+        match entry.until {
+            Some(until) if !now.until(until).is_zero() => Err(Held { until, repairs: entry.total }),
+            None if entry.repairs.len() >= MOST => Err(entry.hold(now)),
+            _ => Ok(()),
         }
-        if entry.until.is_none() && entry.repairs.len() >= MOST {
-            return Err(entry.hold(now));
-        }
+    }
+
+    /// The Service was repaired. A repair that failed changed nothing, so that nobody answered it.
+    pub fn repaired(&mut self, key: &ServiceKey, now: Moment) {
+        let entry = self.keys.entry(key.clone()).or_insert_with(|| Entry::new(now));
         entry.repairs.push_back(now);
         entry.total += 1;
         if entry.until.is_some() {
             // One try after the time is up; if it does not last, the next comes later still.
             entry.hold(now);
         }
-        Ok(())
     }
 
     /// The Service, if it is held or was until a moment ago.
@@ -138,6 +139,11 @@ mod tests {
         ServiceKey::new("shop", "web")
     }
 
+    /// Found changed, and repaired if that is allowed.
+    fn change(brake: &mut Brake, key: &ServiceKey, now: Moment) -> Result<(), Held> {
+        brake.admit(key, now).inspect(|()| brake.repaired(key, now))
+    }
+
     fn second(n: u64) -> Duration {
         Duration::from_secs(n)
     }
@@ -146,19 +152,29 @@ mod tests {
     fn ten_repairs_a_minute_pass_and_the_eleventh_is_held() {
         let (mut brake, start) = (Brake::default(), Moment::now());
         for n in 0..10 {
-            assert_eq!(brake.admit(&key(), start + second(n)), Ok(()));
+            assert_eq!(change(&mut brake, &key(), start + second(n)), Ok(()));
         }
         assert_eq!(brake.flapping(&key(), start + second(9)), None);
         let held = Held { until: start + second(20), repairs: 10 };
-        assert_eq!(brake.admit(&key(), start + second(10)), Err(held));
+        assert_eq!(change(&mut brake, &key(), start + second(10)), Err(held));
         assert_eq!(brake.flapping(&key(), start + second(10)), Some(held));
-        assert_eq!(brake.admit(&ServiceKey::new("shop", "other"), start + second(10)), Ok(()), "others are not held");
+        assert_eq!(
+            change(&mut brake, &ServiceKey::new("shop", "other"), start + second(10)),
+            Ok(()),
+            "others are not held"
+        );
+    }
+
+    #[test]
+    fn repairs_that_fail_do_not_count() {
+        let (mut brake, start) = (Brake::default(), Moment::now());
+        assert!((0..100).all(|_| brake.admit(&key(), start).is_ok()));
     }
 
     #[test]
     fn one_repair_every_ten_seconds_is_no_flapping() {
         let (mut brake, start) = (Brake::default(), Moment::now());
-        assert!((0..100).all(|n| brake.admit(&key(), start + second(10 * n)).is_ok()));
+        assert!((0..100).all(|n| change(&mut brake, &key(), start + second(10 * n)).is_ok()));
     }
 
     #[test]
@@ -166,7 +182,7 @@ mod tests {
         let (mut brake, start) = (Brake::default(), Moment::now());
         let mut repairs = 0;
         for tenth in 0..36_000u64 {
-            repairs += usize::from(brake.admit(&key(), start + Duration::from_millis(100 * tenth)).is_ok());
+            repairs += usize::from(change(&mut brake, &key(), start + Duration::from_millis(100 * tenth)).is_ok());
         }
         assert!((15..=30).contains(&repairs), "{repairs} repairs in an hour");
     }
@@ -176,7 +192,7 @@ mod tests {
         let (mut brake, mut now) = (Brake::default(), Moment::now());
         let (start, mut repairs) = (now, 0);
         while now.until(start + second(3_600)).is_zero().not() {
-            match brake.admit(&key(), now) {
+            match change(&mut brake, &key(), now) {
                 Ok(()) => repairs += 1,
                 Err(held) => now = held.until,
             }
@@ -188,24 +204,24 @@ mod tests {
     fn once_it_is_left_alone_it_is_forgiven() {
         let (mut brake, start) = (Brake::default(), Moment::now());
         for _ in 0..11 {
-            let _ = brake.admit(&key(), start);
+            let _ = change(&mut brake, &key(), start);
         }
         assert_eq!(brake.flapping_count(start), 1);
         assert_eq!(brake.flapping_count(start + second(69)), 1, "the hold is over, but not for long");
         let later = start + second(71);
         assert_eq!((brake.flapping(&key(), later), brake.flapping_count(later)), (None, 0));
-        assert!((0..10).all(|_| brake.admit(&key(), later).is_ok()));
-        assert_eq!(brake.admit(&key(), later).map_err(|held| held.until), Err(later + FIRST_HOLD));
+        assert!((0..10).all(|_| change(&mut brake, &key(), later).is_ok()));
+        assert_eq!(change(&mut brake, &key(), later).map_err(|held| held.until), Err(later + FIRST_HOLD));
     }
 
     #[test]
     fn a_mass_of_single_repairs_is_not_remembered_for_ever() {
         let (mut brake, start) = (Brake::default(), Moment::now());
         for n in 0..5_000 {
-            brake.admit(&ServiceKey::new("shop", n.to_string()), start).unwrap();
+            change(&mut brake, &ServiceKey::new("shop", n.to_string()), start).unwrap();
         }
         for n in 5_000..20_000 {
-            brake.admit(&ServiceKey::new("shop", n.to_string()), start + second(61)).unwrap();
+            change(&mut brake, &ServiceKey::new("shop", n.to_string()), start + second(61)).unwrap();
         }
         assert!(brake.keys.len() <= 15_000, "{}", brake.keys.len());
     }

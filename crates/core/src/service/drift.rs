@@ -59,6 +59,8 @@ struct State {
     /// The fingerprint of what each Service wanted when it was last seen to have it.
     settled: HashMap<ServiceKey, u64>,
     brake: Brake,
+    /// Since when those are drifting that are not put right yet.
+    drifting: HashMap<ServiceKey, Instant>,
     /// Holds that were told, and with `report_only` differences that were.
     told: HashMap<ServiceKey, u64>,
 }
@@ -100,6 +102,7 @@ impl Drifts {
             Some(known) => *known = fingerprint,
             None => drop(state.settled.insert(key.clone(), fingerprint)),
         }
+        state.drifting.remove(key);
         if self.report_only {
             state.told.remove(key);
         }
@@ -109,16 +112,18 @@ impl Drifts {
         let mut state = self.lock();
         state.settled.remove(key);
         state.told.remove(key);
+        state.drifting.remove(key);
         state.brake.forget(key);
     }
 
-    /// What a difference means. [`Judgement::Drift`] counts as a repair, so it is asked for once.
-    pub(super) fn judge(&self, wanted: &Wanted, differences: &[Difference], now: Moment) -> Judgement {
-        let key = &wanted.owner().key;
+    /// What a difference means that was seen at `since`.
+    pub(super) fn judge(&self, wanted: &Wanted, differences: &[Difference], since: Instant) -> Judgement {
+        let (key, now) = (&wanted.owner().key, Moment::now());
         let mut state = self.lock();
         if state.settled.get(key) != Some(&wanted.fingerprint()) {
             return Judgement::Wish;
         }
+        state.drifting.entry(key.clone()).or_insert(since);
         if self.report_only {
             let news = state.is_news(key, &differences.iter().map(ToString::to_string).collect::<Vec<_>>());
             return Judgement::Report { news };
@@ -139,13 +144,23 @@ impl Drifts {
         flapping
     }
 
-    /// Has it reported. `since` is when it was seen.
-    pub(super) fn report(&self, owner: &Owner, differences: Vec<Difference>, since: Instant, repaired: bool) {
-        let took = since.elapsed();
-        let seen = Moment::ago(took);
+    /// Has it reported.
+    pub(super) fn report(&self, owner: &Owner, differences: Vec<Difference>) {
+        self.tell(owner, differences, false);
+    }
+
+    /// The same for what was put right.
+    pub(super) fn repaired(&self, owner: &Owner, differences: Vec<Difference>) {
+        self.lock().brake.repaired(&owner.key, Moment::now());
+        self.tell(owner, differences, true);
+    }
+
+    fn tell(&self, owner: &Owner, differences: Vec<Difference>, repaired: bool) {
+        let since = if repaired { self.lock().drifting.remove(&owner.key) } else { None };
+        let took = since.map_or(Duration::ZERO, |since| since.elapsed());
         let drift = Drift { owner: owner.clone(), differences };
         // Nobody listens any more when the process ends.
-        let _ = self.reports.send(Found { drift, seen, took: repaired.then_some(took) });
+        let _ = self.reports.send(Found { drift, seen: Moment::ago(took), took: repaired.then_some(took) });
     }
 
     /// Who changes this Service.

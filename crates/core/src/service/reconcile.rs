@@ -56,7 +56,7 @@ pub(super) struct Glance {
     pub(super) key: ServiceKey,
     /// Since when.
     pub(super) since: Instant,
-    /// What its difference means, where that was asked already: a repair counts once.
+    /// What its difference means, where that was asked already.
     judged: Option<Judgement>,
 }
 
@@ -106,7 +106,7 @@ impl<P: LoadBalancers> Reconciler<P> {
                 Rest::Nothing(outcome)
             }
             Verdict::Differs(differences) if self.provider.shares_writes() => {
-                let judged = self.drifts.judge(&wanted, &differences, Moment::now());
+                let judged = self.drifts.judge(&wanted, &differences, glance.since);
                 match &judged {
                     Judgement::Held { held, news: false } => return Rest::Nothing(until(held)),
                     Judgement::Held { news: true, .. } | Judgement::Report { .. } => {
@@ -151,10 +151,10 @@ impl<P: LoadBalancers> Reconciler<P> {
                 continue;
             };
             self.metrics.duration.observe(took.as_secs_f64());
-            self.drifts.settled(wanted);
             if !drift.is_empty() {
-                self.drifts.report(wanted.owner(), drift, glance.since, true);
+                self.drifts.repaired(wanted.owner(), drift);
             }
+            self.drifts.settled(wanted);
             let (status, outcome) = self.status(wanted, &reachable);
             let says_so = reachable.realised == Realised::Awaited
                 || self.cache.service(&glance.key).is_some_and(|s| status.patch(&s, Timestamp::now()).is_none());
@@ -233,14 +233,14 @@ impl<P: LoadBalancers> Reconciler<P> {
         let verdict = self.verify(&wanted);
         let mut drift = Vec::new();
         if let Verdict::Differs(differences) = &verdict {
-            let judged = glance.judged.unwrap_or_else(|| self.drifts.judge(&wanted, differences, Moment::now()));
+            let judged = glance.judged.unwrap_or_else(|| self.drifts.judge(&wanted, differences, glance.since));
             match judged {
                 Judgement::Wish => {}
                 Judgement::Drift => drift.clone_from(differences),
                 Judgement::Held { held, .. } => return self.hold_back(service, &held, differences, term).await,
                 Judgement::Report { news } => {
                     if news {
-                        self.drifts.report(&service.owner, differences.clone(), glance.since, false);
+                        self.drifts.report(&service.owner, differences.clone());
                     }
                     return Ok(Outcome::Done);
                 }
@@ -253,10 +253,10 @@ impl<P: LoadBalancers> Reconciler<P> {
                 self.provider.ensure(&wanted, term).await?
             }
         };
-        self.drifts.settled(&wanted);
         if !drift.is_empty() {
-            self.drifts.report(&service.owner, drift, glance.since, true);
+            self.drifts.repaired(&service.owner, drift);
         }
+        self.drifts.settled(&wanted);
         if reachable.realised == Realised::Awaited {
             // Written, and soon in effect: the provider has us look again. Until then no slot is held.
             return Ok(Outcome::Done);
