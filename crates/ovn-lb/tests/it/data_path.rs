@@ -1,45 +1,265 @@
-//! Real packets through what the controller wrote.
+//! Real packets through what the controller wrote. The tests share a lab and keep apart by their addresses.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use groundcrew_core::service::names::SHARING_KEY;
 use groundcrew_testkit::eventually;
-use groundcrew_testkit::ovn::lab::{Lab, ROUTER, ROUTER_MAC, SWITCH};
+use groundcrew_testkit::ovn::lab::{self, EXTERNAL_SWITCH, Lab, ROUTER, ROUTER_MAC, SWITCH};
 use groundcrew_testkit::ovn::{Host, NoAnswer};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::harness::{Project, SOON};
+use crate::harness::{Controller, Project, SOON, addresses};
 
-#[tokio::test]
-async fn clients_outside_and_inside_are_served_and_without_endpoints_refused_at_once() {
-    let project = Project::new("packets").await;
-    let lab = Lab::start().await.unwrap();
-    project.pool_of("198.51.100.55-198.51.100.55").await;
-    let remotes = lab.northbound().remotes();
-    let controller = project.start(&remotes, &["--ovn-router", ROUTER, "--ovn-switch", SWITCH]).await;
-    controller.until_ready().await;
-    let backends: Vec<_> = (0..2).map(|pod| lab.pod(pod).address().to_string()).collect();
-    let backends: Vec<_> = backends.iter().map(String::as_str).collect();
-    project.endpoints("web", Host::HTTP, &backends).await;
-    project.create("web", json!({})).await;
-    let address = project.until_served("web").await;
-    lab.wait_hypervisor().await.unwrap();
+/// A project whose router and switch are the lab's.
+pub(crate) struct World {
+    pub(crate) lab: &'static Lab,
+    pub(crate) project: Project,
+    _controller: Controller,
+}
 
-    let url = format!("http://{address}/");
-    for client in [lab.client(), lab.pod(2)] {
-        let answer = client.get(&url).await.unwrap();
-        assert!(answer == lab.pod(0).name() || answer == lab.pod(1).name(), "{} got {answer:?}", client.name());
+/// The network outside.
+const OUTSIDE: &str = "198.51.100";
+const OUTSIDE6: &str = "2001:db8:51::";
+
+impl World {
+    /// Addresses are given from `198.51.100.first` on, and from `2001:db8:51::first` on; each test has four.
+    pub(crate) async fn new(name: &str, first: u8) -> Self {
+        let (project, lab) = (Project::new(name).await, lab::shared().await.unwrap());
+        let last = first + 3;
+        project.pool_of(&format!("{OUTSIDE}.{first}-{OUTSIDE}.{last},{OUTSIDE6}{first}-{OUTSIDE6}{last}")).await;
+        let flags = ["--ovn-router", ROUTER, "--ovn-switch", SWITCH];
+        let controller = project.start(&lab.northbound().remotes(), &flags).await;
+        controller.until_ready().await;
+        Self { lab, project, _controller: controller }
     }
-    assert_eq!(lab.client().arp(address.parse().unwrap()).await.unwrap(), ROUTER_MAC);
 
-    project.endpoints("web", Host::HTTP, &[]).await;
-    project.until_reason("web", "NoEndpoints").await;
-    eventually("connections are refused", SOON, async || match lab.client().tcp(address.parse().unwrap(), 80).await {
+    /// Both backends for every port that the lab serves.
+    pub(crate) async fn backends(&self, service: &str) {
+        let addresses: Vec<_> = (0..2).map(|pod| self.lab.pod(pod).address().to_string()).collect();
+        self.backends_at(service, service, &addresses).await;
+    }
+
+    async fn backends_at(&self, slice: &str, service: &str, addresses: &[String]) {
+        let ports = json!([
+            { "name": "http", "protocol": "TCP", "port": Host::HTTP },
+            { "name": "dns", "protocol": "UDP", "port": Host::UDP },
+        ]);
+        let addresses: Vec<_> = addresses.iter().map(String::as_str).collect();
+        self.project.slice(slice, service, ports, &addresses).await;
+    }
+
+    /// A Service with both backends of its families, in the data path: its addresses.
+    pub(crate) async fn serve(&self, service: &str, more: Value) -> Vec<IpAddr> {
+        self.backends(service).await;
+        if more["ipFamilies"].as_array().is_some_and(|families| families.contains(&json!("IPv6"))) {
+            let addresses: Vec<_> = (0..2).map(|pod| self.lab.pod(pod).address6().to_string()).collect();
+            self.backends_at(&format!("{service}6"), service, &addresses).await;
+        }
+        self.project.create(service, more).await;
+        self.project.until_served(service).await;
+        self.lab.wait_hypervisor().await.unwrap();
+        let served = self.project.services().get(service).await.unwrap();
+        addresses(&served).iter().map(|address| address.parse().unwrap()).collect()
+    }
+}
+
+pub(crate) fn url(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => format!("http://{address}/"),
+        IpAddr::V6(address) => format!("http://[{address}]/"),
+    }
+}
+
+/// Whoever answered, as a set.
+fn names(answers: Vec<String>) -> BTreeSet<String> {
+    answers.into_iter().collect()
+}
+
+fn both() -> BTreeSet<String> {
+    BTreeSet::from(["pod1".to_owned(), "pod2".to_owned()])
+}
+
+/// So many that both backends are among them but for one run in a thousand million.
+const ENOUGH: usize = 30;
+
+async fn refused(host: &Host, address: IpAddr) {
+    eventually(&format!("{} is refused", host.name()), SOON, async || match host.tcp(address, 80).await {
         Err(NoAnswer::Refused) => Ok(()),
         other => Err(format!("{other:?}")),
     })
     .await
     .unwrap();
+}
 
-    project.delete("web").await;
-    lab.wait_hypervisor().await.unwrap();
-    lab.client().forget_neighbours().await.unwrap();
-    assert_eq!(lab.client().tcp(address.parse().unwrap(), 80).await, Err(NoAnswer::NoRoute));
+#[tokio::test]
+async fn a_client_outside_reaches_every_backend() {
+    let world = World::new("outside", 60).await;
+    let vip = world.serve("web", json!({})).await[0];
+    assert_eq!(names(world.lab.client().get_many(&url(vip), ENOUGH).await.unwrap()), both());
+}
+
+#[tokio::test]
+async fn a_client_inside_reaches_every_backend() {
+    let world = World::new("inside", 64).await;
+    let vip = world.serve("web", json!({})).await[0];
+    assert_eq!(names(world.lab.pod(2).get_many(&url(vip), ENOUGH).await.unwrap()), both());
+}
+
+#[tokio::test]
+async fn a_backend_reaches_itself_through_the_address() {
+    let world = World::new("hairpin", 68).await;
+    let vip = world.serve("web", json!({})).await[0];
+    for backend in [world.lab.pod(0), world.lab.pod(1)] {
+        assert_eq!(names(backend.get_many(&url(vip), ENOUGH).await.unwrap()), both(), "{}", backend.name());
+    }
+}
+
+#[tokio::test]
+async fn datagrams_reach_their_port_from_outside_and_inside() {
+    let world = World::new("udp", 72).await;
+    let vip = world.serve("dns", json!({ "ports": [{ "name": "dns", "port": 53, "protocol": "UDP" }] })).await[0];
+    for client in [world.lab.client(), world.lab.pod(2)] {
+        let answer = client.udp(vip, 53).await.unwrap();
+        assert!(both().contains(&answer), "{} got {answer:?}", client.name());
+    }
+}
+
+#[tokio::test]
+async fn tcp_and_udp_share_a_port_number() {
+    let world = World::new("mixed", 76).await;
+    let ports = json!([
+        { "name": "http", "port": 53, "protocol": "TCP" },
+        { "name": "dns", "port": 53, "protocol": "UDP" },
+    ]);
+    let vip = world.serve("dns", json!({ "ports": ports })).await[0];
+    for client in [world.lab.client(), world.lab.pod(2)] {
+        assert!(both().contains(&client.get(&format!("http://{vip}:53/")).await.unwrap()));
+        assert!(both().contains(&client.udp(vip, 53).await.unwrap()));
+    }
+}
+
+/// No packets: a kernel without SCTP has no client for it. That northd has made flows of the row is as far as it goes.
+#[tokio::test]
+async fn an_sctp_row_is_taken_by_router_and_switch() {
+    let world = World::new("sctp", 80).await;
+    let vip = world.serve("sig", json!({ "ports": [{ "name": "sig", "port": 36412, "protocol": "SCTP" }] })).await[0];
+    let row = ["--bare", "--columns=protocol,vips", "find", "Load_Balancer"];
+    let mark = format!("external_ids:groundcrew-cluster={}", world.project.namespace);
+    let said = world.lab.northbound().nbctl(row.iter().copied().chain([mark.as_str()])).await.unwrap();
+    assert!(said.starts_with("sctp\n") && said.contains(&format!("{vip}:36412")), "{said}");
+    for datapath in [ROUTER, SWITCH] {
+        let flows = world.lab.sbctl(&["lflow-list", datapath]).await.unwrap();
+        let flow = flows.lines().find(|flow| flow.contains("sctp.dst == 36412"));
+        assert!(flow.is_some_and(|flow| flow.contains(&vip.to_string())), "{datapath}: {flow:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_ipv6_address_answers_outside_and_inside_with_the_routers_mac() {
+    let world = World::new("v6", 84).await;
+    let vip = world.serve("web", json!({ "ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv6"] })).await[0];
+    assert!(vip.is_ipv6(), "{vip}");
+    for client in [world.lab.client(), world.lab.pod(2), world.lab.pod(0)] {
+        let answers = client.get_many(&url(vip), ENOUGH).await;
+        assert_eq!(answers.map(names), Ok(both()), "{}", client.name());
+    }
+    let mac = world.lab.client().neighbour(vip).await.unwrap();
+    assert_eq!(mac.as_deref(), Some(ROUTER_MAC), "neighbour discovery is answered by the router");
+}
+
+#[tokio::test]
+async fn a_dual_stack_service_answers_on_both_addresses() {
+    let world = World::new("dual", 88).await;
+    let vips =
+        world.serve("web", json!({ "ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"] })).await;
+    assert_eq!(vips.iter().map(IpAddr::is_ipv4).collect::<Vec<_>>(), [true, false], "{vips:?}");
+    for client in [world.lab.client(), world.lab.pod(2)] {
+        for vip in &vips {
+            let answer = client.get(&url(*vip)).await;
+            assert!(answer.as_ref().is_ok_and(|name| both().contains(name)), "{} {vip}: {answer:?}", client.name());
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_endpoints_connections_are_refused_at_once_outside_and_inside() {
+    let world = World::new("refused", 92).await;
+    let vip = world.serve("web", json!({})).await[0];
+    world.project.endpoints("web", Host::HTTP, &[]).await;
+    world.project.until_reason("web", "NoEndpoints").await;
+    refused(world.lab.client(), vip).await;
+    refused(world.lab.pod(2), vip).await;
+    world.backends("web").await;
+    eventually("it answers again", SOON, async || world.lab.client().get(&url(vip)).await).await.unwrap();
+}
+
+#[tokio::test]
+async fn two_services_share_an_address_on_ports_of_their_own() {
+    let world = World::new("shared", 96).await;
+    let ports = |port: u16| json!([{ "name": "http", "port": port, "targetPort": "web" }]);
+    let key = json!({ SHARING_KEY: "one" });
+    let mut vips = BTreeSet::new();
+    for (service, port) in [("web", 80), ("admin", 8080)] {
+        world.backends(service).await;
+        world.project.create_annotated(service, key.clone(), json!({ "ports": ports(port) })).await;
+        vips.insert(world.project.until_served(service).await);
+    }
+    let vip = vips.pop_first().unwrap();
+    assert!(vips.is_empty(), "{vip} and {vips:?}");
+    world.lab.wait_hypervisor().await.unwrap();
+    for client in [world.lab.client(), world.lab.pod(2)] {
+        for port in [80, 8080] {
+            let answer = client.get(&format!("http://{vip}:{port}/")).await;
+            assert!(answer.as_ref().is_ok_and(|name| both().contains(name)), "{} {port}: {answer:?}", client.name());
+        }
+    }
+    world.project.delete("web").await;
+    world.lab.wait_hypervisor().await.unwrap();
+    let answer = world.lab.client().get(&format!("http://{vip}:8080/")).await;
+    assert!(answer.is_ok_and(|name| both().contains(&name)), "the other Service goes on");
+}
+
+#[tokio::test]
+async fn arp_is_answered_with_the_routers_mac_for_the_address_and_not_for_its_neighbour() {
+    let world = World::new("arp", 100).await;
+    let IpAddr::V4(vip) = world.serve("web", json!({})).await[0] else { panic!("not IPv4") };
+    assert_eq!(world.lab.client().arp(vip).await.unwrap(), ROUTER_MAC);
+    let unused = format!("{OUTSIDE}.103").parse().unwrap();
+    assert_eq!(world.lab.client().arp(unused).await, Err(NoAnswer::Timeout));
+}
+
+/// What `Local` is for, the client's address, OVN keeps under either policy.
+#[tokio::test]
+async fn the_policy_local_serves_every_backend() {
+    let world = World::new("local", 104).await;
+    let vip = world.serve("web", json!({ "externalTrafficPolicy": "Local" })).await[0];
+    assert_eq!(names(world.lab.client().get_many(&url(vip), ENOUGH).await.unwrap()), both());
+    assert_eq!(names(world.lab.pod(2).get_many(&url(vip), ENOUGH).await.unwrap()), both());
+}
+
+#[tokio::test]
+async fn a_deleted_service_is_silent_and_leaves_nothing_in_ovn() {
+    let world = World::new("gone", 108).await;
+    let vip = world.serve("web", json!({})).await[0];
+    assert!(world.lab.client().get(&url(vip)).await.is_ok());
+    world.project.delete("web").await;
+    world.lab.wait_hypervisor().await.unwrap();
+    eventually("nobody answers for the address", SOON, async || {
+        world.lab.client().forget_neighbours().await.map_err(|error| error.to_string())?;
+        match world.lab.client().tcp(vip, 80).await {
+            Err(NoAnswer::NoRoute) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await
+    .unwrap();
+    let northbound = world.lab.northbound();
+    for table in ["Load_Balancer", "Logical_Router", "Logical_Switch"] {
+        let rows = northbound.nbctl(["list", table]).await.unwrap();
+        assert!(!rows.contains(&vip.to_string()), "{rows}");
+        assert!(!rows.contains(&format!("groundcrew-cluster={}", world.project.namespace)), "{rows}");
+    }
+    let flows = world.lab.sbctl(&["lflow-list"]).await.unwrap();
+    assert!(!flows.contains(&vip.to_string()), "{EXTERNAL_SWITCH}, {ROUTER} or {SWITCH} still knows {vip}");
 }

@@ -105,9 +105,10 @@ impl Project {
         self.pool_of(&format!("{}-{}", self.address(1), self.address(count))).await
     }
 
-    pub(crate) async fn pool_of(&self, range: &str) -> AddressPool {
+    /// Ranges or networks, comma-separated.
+    pub(crate) async fn pool_of(&self, ranges: &str) -> AddressPool {
         let spec = AddressPoolSpec {
-            addresses: vec![range.to_owned()],
+            addresses: ranges.split(',').map(str::to_owned).collect(),
             namespaces: vec![self.namespace.clone()],
             ..AddressPoolSpec::default()
         };
@@ -161,9 +162,13 @@ impl Project {
 
     /// Creates a Service of our class with the port `http` 80; `more` is merged over its spec.
     pub(crate) async fn create(&self, name: &str, more: Value) -> Service {
+        self.create_annotated(name, json!({}), more).await
+    }
+
+    pub(crate) async fn create_annotated(&self, name: &str, annotations: Value, more: Value) -> Service {
         let mut service = json!({
             "apiVersion": "v1", "kind": "Service",
-            "metadata": { "name": name },
+            "metadata": { "name": name, "annotations": annotations },
             "spec": {
                 "type": "LoadBalancer", "loadBalancerClass": self.class, "allocateLoadBalancerNodePorts": false,
                 "ports": [{ "name": "http", "port": 80, "targetPort": "web" }],
@@ -177,17 +182,22 @@ impl Project {
 
     /// The endpoints of the port `http`.
     pub(crate) async fn endpoints(&self, service: &str, port: u16, addresses: &[&str]) {
+        self.slice(service, service, json!([{ "name": "http", "protocol": "TCP", "port": port }]), addresses).await;
+    }
+
+    /// One EndpointSlice of a Service; its family is that of the addresses.
+    pub(crate) async fn slice(&self, name: &str, service: &str, ports: Value, addresses: &[&str]) {
         let endpoints: Vec<_> =
             addresses.iter().map(|a| json!({ "addresses": [a], "conditions": { "ready": true } })).collect();
         let slice = json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-            "metadata": { "name": service, "labels": { "kubernetes.io/service-name": service } },
-            "addressType": "IPv4",
-            "ports": [{ "name": "http", "protocol": "TCP", "port": port }],
+            "metadata": { "name": name, "labels": { "kubernetes.io/service-name": service } },
+            "addressType": if addresses.iter().any(|address| address.contains(':')) { "IPv6" } else { "IPv4" },
+            "ports": ports,
             "endpoints": endpoints,
         });
         let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &self.namespace);
-        api.patch(service, &PatchParams::apply("test").force(), &Patch::Apply(slice)).await.unwrap();
+        api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(slice)).await.unwrap();
     }
 
     /// A Service with one endpoint, served.

@@ -115,7 +115,7 @@ pub(super) fn api_server(program: &Path, pki: &Pki, etcd: &ReservedPort, port: &
             ("requestheader-username-headers", "X-Remote-User".into()),
             ("requestheader-group-headers", "X-Remote-Group".into()),
             ("requestheader-extra-headers-prefix", "X-Remote-Extra-".into()),
-            ("service-cluster-ip-range", "10.96.0.0/16".into()),
+            ("service-cluster-ip-range", "10.96.0.0/16,fd00:96::/108".into()),
             // No kube-proxy serves this network: webhooks are dialled at their endpoints, not at a ClusterIP.
             ("enable-aggregator-routing", "true".into()),
             ("shutdown-delay-duration", "0s".into()),

@@ -4,6 +4,7 @@ A probe prints the answer, or one word for why there is none (timeout, refused, 
 """
 
 import errno
+import http.client
 import http.server
 import socket
 import struct
@@ -42,10 +43,18 @@ def serve(name, http_port, udp_port):
     Server(("::", int(http_port)), Handler).serve_forever()
 
 
-def get(url, seconds):
+def get(url, seconds, source=None):
+    class Handler(urllib.request.HTTPHandler):
+        def http_open(self, request):
+            return self.do_open(http.client.HTTPConnection, request, source_address=source and (source, 0))
+
     # No proxy of the machine's environment: none of them knows the lab.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), Handler)
     return opener.open(url, timeout=float(seconds)).read().decode()
+
+
+def many(url, count, seconds):
+    return "\n".join(get(url, seconds) for _ in range(int(count)))
 
 
 def tcp(host, port, seconds):
@@ -91,7 +100,7 @@ def reason(error):
 
 verb, *arguments = sys.argv[1:]
 try:
-    print({"serve": serve, "get": get, "tcp": tcp, "udp": udp, "arp": arp}[verb](*arguments))
+    print({"serve": serve, "get": get, "many": many, "tcp": tcp, "udp": udp, "arp": arp}[verb](*arguments))
 except OSError as error:
     print(reason(error))
     sys.exit(3)

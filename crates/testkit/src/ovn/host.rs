@@ -1,4 +1,4 @@
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -17,6 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct Host {
     name: String,
     address: Ipv4Addr,
+    address6: Ipv6Addr,
     netns: Netns,
     agent: PathBuf,
     serving: Option<Process>,
@@ -54,8 +55,8 @@ impl Host {
     /// The port on which every backend answers datagrams.
     pub const UDP: u16 = 5353;
 
-    pub(super) fn new(name: &str, address: Ipv4Addr, netns: Netns, agent: &Path) -> Self {
-        Self { name: name.to_owned(), address, netns, agent: agent.to_owned(), serving: None }
+    pub(super) fn new(name: &str, (address, address6): (Ipv4Addr, Ipv6Addr), netns: Netns, agent: &Path) -> Self {
+        Self { name: name.to_owned(), address, address6, netns, agent: agent.to_owned(), serving: None }
     }
 
     /// Its name, which is also what it answers as a backend.
@@ -68,6 +69,12 @@ impl Host {
     #[must_use]
     pub fn address(&self) -> Ipv4Addr {
         self.address
+    }
+
+    /// Its address of the other family.
+    #[must_use]
+    pub fn address6(&self) -> Ipv6Addr {
+        self.address6
     }
 
     pub(super) fn netns(&self) -> &Netns {
@@ -95,6 +102,17 @@ impl Host {
         self.probe(&["get", url, &seconds()]).await
     }
 
+    /// The same from another address of the host's; see [`Host::add_address`].
+    pub async fn get_from(&self, source: IpAddr, url: &str) -> Result<String, NoAnswer> {
+        self.probe(&["get", url, &seconds(), &source.to_string()]).await
+    }
+
+    /// The answers to `count` requests one after the other, each on a connection of its own. Ends at the first failure.
+    pub async fn get_many(&self, url: &str, count: usize) -> Result<Vec<String>, NoAnswer> {
+        let said = self.probe(&["many", url, &count.to_string(), &seconds()]).await?;
+        Ok(said.lines().map(str::to_owned).collect())
+    }
+
     /// Opens a TCP connection and closes it.
     pub async fn tcp(&self, address: IpAddr, port: u16) -> Result<(), NoAnswer> {
         self.probe(&["tcp", &address.to_string(), &port.to_string(), &seconds()]).await.map(drop)
@@ -108,6 +126,23 @@ impl Host {
     /// The hardware address that answers for `address`.
     pub async fn arp(&self, address: Ipv4Addr) -> Result<String, NoAnswer> {
         self.probe(&["arp", &address.to_string(), &seconds()]).await
+    }
+
+    /// The hardware address that answered for `address` when it was last talked to, of either family.
+    pub async fn neighbour(&self, address: IpAddr) -> Result<Option<String>> {
+        let entry = self.netns.ip(["neigh", "show", "to", &address.to_string(), "dev", "eth0"]).await?;
+        let mut words = entry.split_whitespace().skip_while(|word| *word != "lladdr");
+        Ok(words.nth(1).map(str::to_owned))
+    }
+
+    /// Gives the host one more address.
+    pub async fn add_address(&self, address: IpAddr) -> Result<()> {
+        let (network, more): (_, &[&str]) = match address {
+            IpAddr::V4(address) => (format!("{address}/24"), &[]),
+            IpAddr::V6(address) => (format!("{address}/64"), &["nodad"]),
+        };
+        let add = ["addr", "replace", &network, "dev", "eth0"];
+        self.netns.ip(add.iter().chain(more)).await.map(drop)
     }
 
     /// Empties the neighbour cache: with a warm one, an address that nobody answers for looks like silence.

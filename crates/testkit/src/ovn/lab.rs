@@ -8,13 +8,14 @@
 //! The data path is the one of Open vSwitch in user space: no kernel module is needed. The throughput means nothing.
 
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tokio::net::UnixStream;
+use tokio::sync::OnceCell;
 
 use super::{Host, Northbound, installed, tool};
 use crate::command::output;
@@ -31,7 +32,8 @@ pub const ROUTER: &str = "proj";
 pub const SWITCH: &str = "proj-default";
 /// The switch that leads outside.
 pub const EXTERNAL_SWITCH: &str = "ext-public";
-/// The router's address outside; the other addresses of 198.51.100.48/28 except the client's are free for VIPs.
+/// The router's address outside; the other addresses of `198.51.100.0/24` and `2001:db8:51::/64` except the client's are
+/// free for VIPs.
 pub const ROUTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 51);
 /// Who answers for the router and for its VIPs.
 pub const ROUTER_MAC: &str = "0a:00:00:00:00:51";
@@ -47,6 +49,14 @@ pub enum Part {
     Switch,
     /// `ovn-controller`.
     Controller,
+}
+
+/// The lab of this test binary, started by whoever asks first. It ends with the process.
+///
+/// Tests keep apart by their addresses. One that stops a part or changes the topology takes a [`Lab::start`] of its own.
+pub async fn shared() -> Result<&'static Lab> {
+    static SHARED: OnceCell<Lab> = OnceCell::const_new();
+    SHARED.get_or_try_init(Lab::start).await
 }
 
 /// An OVN with its data path, for one test. Labs do not see each other: several run side by side.
@@ -80,15 +90,16 @@ impl Lab {
         let northbound = Northbound::standalone().await?;
         let southbound = database("sb", "/usr/share/ovn/ovn-sb.ovsschema", dir).await?;
         let switch_database = database("ovs", "/usr/share/openvswitch/vswitch.ovsschema", dir).await?;
-        let host = async |name: &str, address: Ipv4Addr| {
-            anyhow::Ok(Host::new(name, address, sandbox.netns(name, dir).await?, &agent))
+        let host = async |name: &str, address: Ipv4Addr, address6: Ipv6Addr| {
+            anyhow::Ok(Host::new(name, (address, address6), sandbox.netns(name, dir).await?, &agent))
         };
+        let inside = |last: u16| Ipv6Addr::new(0xfd00, 0x10, 1, 0, 0, 0, 0, last);
         let mut lab = Self {
-            client: host("client", [198, 51, 100, 49].into()).await?,
+            client: host("client", [198, 51, 100, 49].into(), [0x2001, 0xdb8, 0x51, 0, 0, 0, 0, 0x49].into()).await?,
             pods: [
-                host("pod1", [10, 1, 0, 41].into()).await?,
-                host("pod2", [10, 1, 0, 42].into()).await?,
-                host("pod3", [10, 1, 0, 43].into()).await?,
+                host("pod1", [10, 1, 0, 41].into(), inside(0x41)).await?,
+                host("pod2", [10, 1, 0, 42].into(), inside(0x42)).await?,
+                host("pod3", [10, 1, 0, 43].into(), inside(0x43)).await?,
             ],
             controller: Daemon::bound("ovn-controller", hypervisor.inside_bound(&controller(dir)?)?, dir),
             switch: Daemon::bound("ovs-vswitchd", hypervisor.inside_bound(&switch(dir)?)?, dir),
@@ -140,7 +151,7 @@ impl Lab {
             "ls-add {EXTERNAL_SWITCH} \
              -- lsp-add {EXTERNAL_SWITCH} ln-public -- lsp-set-type ln-public localnet \
              -- lsp-set-addresses ln-public unknown -- lsp-set-options ln-public network_name=physnet \
-             -- lr-add {ROUTER} -- lrp-add {ROUTER} {ROUTER}-{EXTERNAL_SWITCH} {ROUTER_MAC} {ROUTER_ADDRESS}/28 2001:db8:51::51/64 \
+             -- lr-add {ROUTER} -- lrp-add {ROUTER} {ROUTER}-{EXTERNAL_SWITCH} {ROUTER_MAC} {ROUTER_ADDRESS}/24 2001:db8:51::51/64 \
              -- lrp-set-gateway-chassis {ROUTER}-{EXTERNAL_SWITCH} {CHASSIS} 10 \
              -- lsp-add {EXTERNAL_SWITCH} {EXTERNAL_SWITCH}-{ROUTER} -- lsp-set-type {EXTERNAL_SWITCH}-{ROUTER} router \
              -- lsp-set-addresses {EXTERNAL_SWITCH}-{ROUTER} router \
@@ -153,7 +164,7 @@ impl Lab {
 
         for pod in &self.pods {
             let last = pod.address().octets()[3];
-            let (mac, v6) = (format!("0a:00:00:00:02:{last}"), format!("fd00:10:1::{last}"));
+            let (mac, v6) = (format!("0a:00:00:00:02:{last}"), pod.address6());
             let addresses = format!("{mac} {} {v6}", pod.address());
             self.northbound
                 .nbctl(["lsp-add", SWITCH, pod.name(), "--", "lsp-set-addresses", pod.name(), &addresses])
@@ -169,8 +180,8 @@ impl Lab {
         }
         self.plug(&self.client, "0a:00:00:00:03:01", "br-ext").await?;
         let netns = self.client.netns();
-        netns.ip(["addr", "add", &format!("{}/28", self.client.address()), "dev", "eth0"]).await?;
-        netns.ip(["addr", "add", "2001:db8:51::49/64", "dev", "eth0", "nodad"]).await.map(drop)
+        netns.ip(["addr", "add", &format!("{}/24", self.client.address()), "dev", "eth0"]).await?;
+        netns.ip(["addr", "add", &format!("{}/64", self.client.address6()), "dev", "eth0", "nodad"]).await.map(drop)
     }
 
     /// A cable from the host's `eth0` to a bridge.
