@@ -46,7 +46,8 @@ e2e: ## run the whole-system tests: real packets through a real OVN
 
 bench: ## measure; SCENARIO=name and N=count choose what and how much
 	@$(step) setup hack/setup ovn kube
-	@$(step) bench cargo run --profile bench -p groundcrew-bench -- $(SCENARIO) $(if $(N),--n $(N))
+	@$(step) build cargo build --quiet --profile bench -p groundcrew -p groundcrew-bench
+	@$(step) bench $${CARGO_TARGET_DIR:-target}/release/groundcrew-bench $(SCENARIO) $(if $(N),--n $(N))
 
 docs: ## build the API documentation, without broken links
 	@$(step) docs env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps

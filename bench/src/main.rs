@@ -2,10 +2,18 @@
 //!
 //! A scenario is a module with `async fn run(n: Option<usize>, report: &mut Report) -> Result<()>`.
 
-mod core;
-mod ovsdb;
-mod report;
+#![allow(clippy::large_futures, reason = "few of them, each awaited once")]
 
+mod core;
+mod drift;
+mod ovn_lb;
+mod ovsdb;
+mod process;
+mod report;
+mod rig;
+mod world;
+
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
@@ -30,12 +38,20 @@ struct Args {
     /// Lists what that controller reads, and prints how long it took.
     #[arg(long, hide = true)]
     core_list_of: Option<PathBuf>,
+    /// Lists what the OVN controller reads, and prints how long it took.
+    #[arg(long, hide = true)]
+    ovn_lb_list_of: Option<PathBuf>,
+    /// Sends requests there until its input ends, and prints what became of them.
+    #[arg(long, hide = true)]
+    drift_requests_to: Option<SocketAddr>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Scenario {
     Core,
     Ovsdb,
+    OvnLb,
+    Drift,
 }
 
 impl Scenario {
@@ -45,6 +61,8 @@ impl Scenario {
         match self {
             Self::Core => core::run(n, &mut report).await?,
             Self::Ovsdb => ovsdb::run(n, &mut report).await?,
+            Self::Drift => drift::run(n, &mut report).await?,
+            Self::OvnLb => ovn_lb::run(n, &mut report).await?,
         }
         Ok(report)
     }
@@ -61,6 +79,12 @@ async fn main() -> Result<()> {
     }
     if let Some(kubeconfig) = args.core_list_of {
         return core::run_list(&kubeconfig).await;
+    }
+    if let Some(kubeconfig) = args.ovn_lb_list_of {
+        return rig::bare::run_list(&kubeconfig).await;
+    }
+    if let Some(server) = args.drift_requests_to {
+        return drift::requests::send(server).await;
     }
     let scenarios = args.scenario.map_or_else(|| Scenario::value_variants().to_vec(), |one| vec![one]);
     let mut missed = 0;

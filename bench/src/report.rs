@@ -1,6 +1,5 @@
 //! Figures, how they stand against their bars, and where they go.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,7 +27,10 @@ struct Figure {
 }
 
 impl Report {
+    /// The table's first line is printed at once, each figure as it comes: a scenario may take minutes.
+    #[allow(clippy::print_stdout, reason = "the table is what the program is for")]
     pub(crate) fn new(scenario: String) -> Self {
+        println!("{scenario:<38} {:>7} {:>10} {:>10}       {:>7} {:>7}  met", "n", "value", "floor", "ratio", "bar");
         Self { scenario, figures: Vec::new() }
     }
 
@@ -51,6 +53,11 @@ impl Report {
         self.add(metric, n, unit, value, None, None, Some(bar), value < bar);
     }
 
+    /// A count that may reach `bar`.
+    pub(crate) fn at_most(&mut self, metric: &str, n: usize, unit: &'static str, value: f64, bar: f64) {
+        self.add(metric, n, unit, value, None, None, Some(bar), value <= bar);
+    }
+
     /// A figure without a bar.
     pub(crate) fn told(&mut self, metric: &str, n: usize, unit: &'static str, value: f64) {
         self.add(metric, n, unit, value, None, None, None, true);
@@ -69,35 +76,32 @@ impl Report {
         met: bool,
     ) {
         let (scenario, metric) = (self.scenario.clone(), metric.to_owned());
-        self.figures.push(Figure { scenario, metric, n, value, unit, floor, ratio, bar, met });
+        let figure = Figure { scenario, metric, n, value, unit, floor, ratio, bar, met };
+        figure.print();
+        self.figures.push(figure);
     }
 
     pub(crate) fn missed(&self) -> usize {
         self.figures.iter().filter(|figure| !figure.met).count()
     }
 
-    /// Prints the table and writes the JSON lines.
-    #[allow(clippy::print_stdout, reason = "the table is what the program is for")]
+    /// Writes the JSON lines.
     pub(crate) fn write(&self) -> Result<()> {
-        print!("{}", self.table()?);
         let file = target_dir().join("bench").join(format!("{}.jsonl", self.scenario));
         let lines: Vec<_> = self.figures.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
         fs::create_dir_all(target_dir().join("bench"))?;
         fs::write(&file, lines.join("\n") + "\n").with_context(|| format!("write {}", file.display()))
     }
+}
 
-    fn table(&self) -> Result<String> {
-        let mut table = format!(
-            "{:<38} {:>7} {:>10} {:>10} {:<5} {:>7} {:>7}  {}\n",
-            self.scenario, "n", "value", "floor", "", "ratio", "bar", "met"
-        );
+impl Figure {
+    #[allow(clippy::print_stdout, reason = "the table is what the program is for")]
+    fn print(&self) {
         let number = |value: Option<f64>| value.map_or_else(|| "-".into(), |value| format!("{value:.3}"));
-        for Figure { metric, n, value, unit, floor, ratio, bar, met, .. } in &self.figures {
-            let met = if *met { "yes" } else { "NO" };
-            let (floor, ratio, bar) = (number(*floor), number(*ratio), number(*bar));
-            writeln!(table, "{metric:<38} {n:>7} {value:>10.3} {floor:>10} {unit:<5} {ratio:>7} {bar:>7}  {met}")?;
-        }
-        Ok(table)
+        let Self { metric, n, value, unit, .. } = self;
+        let met = if self.met { "yes" } else { "NO" };
+        let (floor, ratio, bar) = (number(self.floor), number(self.ratio), number(self.bar));
+        println!("{metric:<38} {n:>7} {value:>10.3} {floor:>10} {unit:<5} {ratio:>7} {bar:>7}  {met}");
     }
 }
 

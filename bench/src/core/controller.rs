@@ -12,7 +12,7 @@ use groundcrew_core::testing::MemoryCloud;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::world::CLASS;
+use crate::world::CLASS;
 
 #[derive(Parser)]
 struct Args {

@@ -22,6 +22,7 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
+use crate::process::{cpu, memory};
 use crate::report::{Report, median};
 
 pub(crate) use controller::run as run_controller;
@@ -70,7 +71,7 @@ async fn bare_list(client: &Client) -> Result<()> {
     Ok(())
 }
 
-async fn list_all<K>(client: &Client) -> Result<()>
+pub(crate) async fn list_all<K>(client: &Client) -> Result<()>
 where
     K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
@@ -146,19 +147,4 @@ async fn cold_start(plane: &ControlPlane, n: usize) -> Result<Round> {
     };
     child.kill().await?;
     Ok(round)
-}
-
-/// MiB of the process.
-fn memory(pid: u32, field: &str) -> Result<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix(field)).context("no such field")?;
-    Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
-}
-
-/// CPU milliseconds of the process so far.
-fn cpu(pid: u32) -> Result<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let fields: Vec<_> = stat.rsplit(") ").next().context("no fields")?.split(' ').collect();
-    let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
-    Ok(ticks * 10.0)
 }

@@ -1,7 +1,7 @@
 //! The OVSDB client against raw sockets on the same server.
 
 pub(crate) mod memory;
-mod raw;
+pub(crate) mod raw;
 mod rows;
 
 use std::hint::black_box;
@@ -46,7 +46,7 @@ async fn bulk_write(n: usize, server: &Server, socket: &Path, report: &mut Repor
     let (mut floor, mut ours, mut apart) = (Vec::new(), Vec::new(), Vec::new());
     let mut other = Raw::connect(socket)?;
     let clear = Raw::transact_request(&[Op::delete(LoadBalancer::TABLE, [])])?;
-    let monitor = Raw::monitor_request(LoadBalancer::TABLE, &rows::columns());
+    let monitor = Raw::monitor_request(&[(LoadBalancer::TABLE, &rows::columns())]);
     let request = || Raw::transact_request(&(0..n).map(insert).collect::<Vec<Op>>());
 
     let mut raw = Raw::connect(socket)?;
@@ -98,7 +98,7 @@ async fn in_sync(n: usize, server: &Server, socket: &Path, report: &mut Report) 
     let (mut floor, mut ours) = (Vec::new(), Vec::new());
     let mut other = Raw::connect(socket)?;
     let mut requests = Raw::handshake();
-    requests.push(Raw::monitor_request(LoadBalancer::TABLE, &rows::columns()));
+    requests.push(Raw::monitor_request(&[(LoadBalancer::TABLE, &rows::columns())]));
     // The same rows make a reply of the same length, so the floor need not look for its end.
     let mut raw = Raw::connect(socket)?;
     let lengths: Vec<_> = requests.iter().map(|request| Ok(raw.exchange(request)?.len())).collect::<Result<_>>()?;

@@ -25,9 +25,18 @@ impl Raw {
         Ok(Self { socket: UnixStream::connect(socket)? })
     }
 
-    pub(crate) fn monitor_request(table: &str, columns: &[&str]) -> Vec<u8> {
-        let params = json!([DATABASE, "raw", {table: [{"columns": columns}]}, Uuid::nil()]);
-        request("monitor_cond_since", &params)
+    pub(crate) fn monitor_request(tables: &[(&str, &[&str])]) -> Vec<u8> {
+        let tables: serde_json::Map<_, _> =
+            tables.iter().map(|(table, columns)| ((*table).to_owned(), json!([{ "columns": columns }]))).collect();
+        request("monitor_cond_since", &json!([DATABASE, "raw", tables, Uuid::nil()]))
+    }
+
+    pub(crate) fn try_clone(&self) -> Result<UnixStream> {
+        Ok(self.socket.try_clone()?)
+    }
+
+    pub(crate) fn send(&mut self, request: &[u8]) -> Result<()> {
+        Ok(self.socket.write_all(request)?)
     }
 
     /// What a replica asks before it asks for its tables.
@@ -72,7 +81,8 @@ impl Raw {
         Ok(message)
     }
 
-    fn read(&mut self, mut messages: usize) -> Result<Vec<u8>> {
+    /// Reads as many messages.
+    pub(crate) fn read(&mut self, mut messages: usize) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let mut chunk = vec![0; 256 * 1024];
         let mut scanner = Scanner::default();
@@ -103,9 +113,9 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn start(socket: &Path) -> Result<Self> {
         let mut raw = Raw::connect(socket)?;
-        raw.exchange(&Raw::monitor_request(LoadBalancer::TABLE, &rows::columns()))?;
+        raw.exchange(&Raw::monitor_request(&[(LoadBalancer::TABLE, &rows::columns())]))?;
         let (sender, arrivals) = mpsc::channel();
-        let socket = raw.socket.try_clone()?;
+        let socket = raw.try_clone()?;
         thread::spawn(move || while raw.read(1).is_ok() && sender.send(Instant::now()).is_ok() {});
         Ok(Self { arrivals, socket })
     }

@@ -23,7 +23,7 @@ use crate::daemon::Daemon;
 use crate::netns::{Netns, Sandbox};
 use crate::{Scratch, Signal};
 
-const READY: Duration = Duration::from_secs(30);
+pub(super) const READY: Duration = Duration::from_secs(30);
 const CHASSIS: &str = "chassis-1";
 
 /// The router between the pods and the outside.
@@ -313,7 +313,7 @@ async fn sbctl(dir: &Path, args: &[&str]) -> Result<String> {
 }
 
 /// A database server that only the lab itself talks to.
-async fn database(name: &str, schema: &str, dir: &Path) -> Result<Daemon> {
+pub(super) async fn database(name: &str, schema: &str, dir: &Path) -> Result<Daemon> {
     let (file, socket) = (dir.join(format!("{name}.db")), dir.join(format!("{name}.sock")));
     let mut create = tool("ovsdb-tool", dir)?;
     create.arg("create").arg(&file).arg(installed(schema)?);
@@ -329,11 +329,11 @@ async fn database(name: &str, schema: &str, dir: &Path) -> Result<Daemon> {
     Ok(daemon)
 }
 
-fn listens(socket: std::path::PathBuf) -> impl AsyncFnMut() -> Result<UnixStream> {
+pub(super) fn listens(socket: std::path::PathBuf) -> impl AsyncFnMut() -> Result<UnixStream> {
     async move || Ok(UnixStream::connect(&socket).await?)
 }
 
-fn northd(northbound: &str, dir: &Path) -> Result<Command> {
+pub(super) fn northd(northbound: &str, dir: &Path) -> Result<Command> {
     let mut northd = tool("ovn-northd", dir)?;
     northd
         .arg("-vsyslog:off")

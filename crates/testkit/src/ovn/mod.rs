@@ -1,11 +1,14 @@
-//! OVN, started for one test: the northbound database alone, or the whole with its data path in [`lab`].
+//! OVN, started for one test: the northbound database alone, with northd in [`Central`], or the whole with its data path
+//! in [`lab`].
 
 pub mod lab;
 
+mod central;
 mod host;
 mod northbound;
 mod tls;
 
+pub use central::Central;
 pub use host::{Host, NoAnswer};
 pub use northbound::Northbound;
 pub use tls::{ServerName, Tls};

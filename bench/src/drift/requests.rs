@@ -1,0 +1,144 @@
+//! What a client outside notices: requests through a real data path, while the load balancer is deleted again and again.
+
+use std::io::Read;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use groundcrew_api::address_pool::{AddressPool, AddressPoolSpec};
+use groundcrew_testkit::eventually;
+use groundcrew_testkit::ovn::Host;
+use groundcrew_testkit::ovn::lab::{Lab, ROUTER};
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::report::Report;
+use crate::rig::{PATIENCE, Rig};
+use crate::world::CLASS;
+
+/// About 140 a second.
+const EVERY: Duration = Duration::from_millis(7);
+/// Whoever waits longer was not served: a lost SYN is sent again after a second, and would make an outage look like
+/// patience.
+const PATIENT: Duration = Duration::from_millis(900);
+const DELETIONS: usize = 10;
+const BETWEEN: Duration = Duration::from_millis(400);
+const SERVICE: &str = "web";
+
+pub(super) async fn run(report: &mut Report) -> Result<()> {
+    let (rig, lab) = tokio::try_join!(Rig::empty(), Lab::start())?;
+    make(&rig.client, &lab).await?;
+    let northbound = lab.northbound();
+    let running = rig.start_at(&northbound.unix(0), &[])?;
+    let services: Api<Service> = Api::namespaced(rig.client.clone(), ROUTER);
+    let address = eventually("the Service has an address", PATIENCE, async || {
+        let status = services.get(SERVICE).await?.status.unwrap_or_default();
+        let ingress = status.load_balancer.and_then(|status| status.ingress).unwrap_or_default();
+        ingress.into_iter().find_map(|ingress| ingress.ip).context("no address")
+    })
+    .await?;
+    lab.wait_hypervisor().await?;
+
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["--drift-requests-to", &format!("{address}:80")]);
+    let mut command = tokio::process::Command::from(lab.client().command(&command)?);
+    let mut client = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
+    let stdin = client.stdin.take();
+    let mut lines = BufReader::new(client.stdout.take().context("no output")?).lines();
+    // The neighbours learn about each other first.
+    for _ in 0..50 {
+        ensure!(lines.next_line().await?.as_deref() == Some("answered"), "the load balancer does not answer");
+    }
+    let name = northbound.nbctl(["--bare", "--columns=name", "list", "Load_Balancer"]).await?;
+    let deleting = async {
+        for _ in 0..DELETIONS {
+            tokio::time::sleep(BETWEEN).await;
+            northbound.nbctl(["lb-del", name.trim()]).await?;
+        }
+        tokio::time::sleep(BETWEEN).await;
+        drop(stdin);
+        anyhow::Ok(())
+    };
+    let counting = async {
+        let (mut all, mut lost) = (0_u32, 0_u32);
+        while let Some(line) = lines.next_line().await? {
+            all += 1;
+            lost += u32::from(line != "answered");
+        }
+        Ok((all, lost))
+    };
+    let ((), (all, lost)) = tokio::try_join!(deleting, counting)?;
+    report.at_most("requests lost in 10 deletions", usize::try_from(all)?, "", f64::from(lost), 5.0);
+    running.stop().await
+}
+
+/// A project as the lab has it: the first two pods are the backends.
+async fn make(client: &Client, lab: &Lab) -> Result<()> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let namespace = serde_json::from_value(json!({ "metadata": { "name": ROUTER } }))?;
+    namespaces.create(&PostParams::default(), &namespace).await?;
+    let pools: Api<AddressPool> = Api::all(client.clone());
+    let addresses = vec!["198.51.100.55-198.51.100.62".into()];
+    let spec =
+        AddressPoolSpec { addresses, namespaces: vec![ROUTER.into()], priority: 1, ..AddressPoolSpec::default() };
+    pools.create(&PostParams::default(), &AddressPool::new("lab", spec)).await?;
+    let endpoints: Vec<_> =
+        (0..2).map(|pod| json!({ "addresses": [lab.pod(pod).address()], "conditions": { "ready": true } })).collect();
+    let slice: EndpointSlice = serde_json::from_value(json!({
+        "metadata": { "name": SERVICE, "labels": { "kubernetes.io/service-name": SERVICE } },
+        "addressType": "IPv4", "endpoints": endpoints,
+        "ports": [{ "name": "http", "protocol": "TCP", "port": Host::HTTP }],
+    }))?;
+    Api::namespaced(client.clone(), ROUTER).create(&PostParams::default(), &slice).await?;
+    let service: Service = serde_json::from_value(json!({
+        "metadata": { "name": SERVICE },
+        "spec": {
+            "type": "LoadBalancer", "loadBalancerClass": CLASS, "allocateLoadBalancerNodePorts": false,
+            "ports": [{ "name": "http", "port": 80, "targetPort": Host::HTTP }],
+        },
+    }))?;
+    Api::namespaced(client.clone(), ROUTER).create(&PostParams::default(), &service).await?;
+    Ok(())
+}
+
+/// What `--drift-requests-to` runs in the client's network namespace: a line for each request, until the input ends.
+#[allow(clippy::print_stdout, reason = "the other process reads it")]
+pub(crate) async fn send(server: SocketAddr) -> Result<()> {
+    let mut ticks = interval(EVERY);
+    // Late ones are left out: a burst would measure the backends, not the way to them.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let (ended, mut end) = oneshot::channel();
+    // A thread, which nobody has to wait for if the requests fail first.
+    std::thread::spawn(move || ended.send(std::io::stdin().read(&mut [0])));
+    let mut open = JoinSet::new();
+    let tell = |answered: bool| println!("{}", if answered { "answered" } else { "lost" });
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => { open.spawn(async move { matches!(timeout(PATIENT, get(server)).await, Ok(Ok(()))) }); }
+            Some(answered) = open.join_next() => tell(answered?),
+            _ = &mut end => break,
+        }
+    }
+    while let Some(answered) = open.join_next().await {
+        tell(answered?);
+    }
+    Ok(())
+}
+
+async fn get(server: SocketAddr) -> Result<()> {
+    let mut stream = TcpStream::connect(server).await?;
+    stream.write_all(format!("GET / HTTP/1.0\r\nHost: {server}\r\n\r\n").as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    ensure!(answer.split(' ').nth(1) == Some("200"), "{answer}");
+    Ok(())
+}

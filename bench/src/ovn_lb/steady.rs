@@ -1,0 +1,147 @@
+//! What the controller costs while everything is served: at rest, under changes of backends, and after hard times.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use futures::TryFutureExt;
+use groundcrew_testkit::kube::Part;
+use groundcrew_testkit::{Signal, eventually};
+use http::Method;
+use ovsdb_client::{Replica, Rows as Changed};
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep_until};
+
+use crate::ovsdb::config;
+use crate::report::{Report, millis, percentile};
+use crate::rig::ovn::{Ovn, Rows, succeed};
+use crate::rig::running::Running;
+use crate::rig::writes::{Writes, lists};
+use crate::rig::{PATIENCE, Rig, bare};
+use crate::world::{BACKENDS, name, namespace, slice_name};
+
+const REST: Duration = Duration::from_mins(1);
+/// After the looks that follow a start.
+const CALM: Duration = Duration::from_secs(10);
+const CHURN: Duration = Duration::from_secs(20);
+const RELISTS: usize = 5;
+/// As the controller's own watches list.
+const PAGE: usize = 250;
+
+pub(super) async fn run(n: usize, rig: &mut Rig, ovn: &Ovn, report: &mut Report) -> Result<()> {
+    let running = rig.start(ovn, &[])?;
+    let ready = running.ready().await?;
+    at_rest(n, rig, &running, ready, report).await?;
+    churn(n, rig, ovn, &running, report).await?;
+    hard_times(n, rig, ovn, &running, report).await?;
+    running.stop().await
+}
+
+async fn at_rest(n: usize, rig: &Rig, running: &Running, ready: Instant, report: &mut Report) -> Result<()> {
+    sleep_until((ready + CALM).into()).await;
+    let (writes, cpu) = (Writes::read(&rig.client).await?, running.cpu()?);
+    sleep_until((ready + REST).into()).await;
+    report.below("at rest: resident memory", n, "MiB", running.resident()?, 64.0);
+    let used = (running.cpu()? - cpu) / (millis(REST) - millis(CALM));
+    report.below("at rest: CPU of a core", n, "%", used * 100.0, 0.5);
+    let writes = Writes::since(&rig.client, &writes).await?.total();
+    report.at_most("at rest: API writes but Leases", n, "", writes, 0.0);
+    Ok(())
+}
+
+/// One in a hundred backends gets another address each second. From the request that says so to the row that has it.
+#[allow(clippy::cast_precision_loss, reason = "counts of a benchmark")]
+async fn churn(n: usize, rig: &Rig, ovn: &Ovn, running: &Running, report: &mut Report) -> Result<()> {
+    let per_second = (n * BACKENDS / 100).max(1);
+    let changes = per_second * usize::try_from(CHURN.as_secs())?;
+    let waiting = Arc::new(Mutex::new(HashMap::new()));
+    let replica = Replica::<Rows>::open(config(&ovn.endpoint())?);
+    replica.synced().await;
+    let mut rows = replica.changes();
+    rows.next().await;
+    let committed = running.commits().await?;
+
+    let seen = {
+        let waiting = waiting.clone();
+        async move {
+            let mut took = Vec::with_capacity(changes);
+            while took.len() < changes {
+                let news = rows.next().await;
+                let at = Instant::now();
+                let Changed::Some(ids) = news.rows else { anyhow::bail!("the replica lost its connection") };
+                for row in ids.iter().filter_map(|id| news.after.load_balancers.get(id.uuid)) {
+                    let service = row.external_ids.get("groundcrew-service").unwrap_or_default();
+                    let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                    let done = waiting.get(service).is_some_and(|(address, _): &(String, Instant)| {
+                        row.vips.iter().any(|(_, backends)| backends.contains(&format!("{address}:")))
+                    });
+                    if done && let Some((_, sent)) = waiting.remove(service) {
+                        took.push(at.duration_since(sent));
+                    }
+                }
+            }
+            Ok(took)
+        }
+    };
+    let send = async {
+        let mut ticks = interval(Duration::from_secs(1) / u32::try_from(per_second)?);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        let mut open = JoinSet::new();
+        for change in 0..changes {
+            ticks.tick().await;
+            let (k, backend) = (change % n, change / n % BACKENDS);
+            let address = format!("10.{}.{}.{}", 32 + change / 62_500, change / 250 % 250, change % 250 + 1);
+            waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(name(k), (address.clone(), Instant::now()));
+            let client = rig.client.clone();
+            open.spawn(async move {
+                let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices", namespace(k));
+                let change = json!([
+                    { "op": "replace", "path": format!("/endpoints/{backend}/addresses/0"), "value": address }
+                ]);
+                let slice = format!("{slices}/{}", slice_name(k));
+                bare::send(&client, Method::PATCH, &slice, "application/json-patch+json", &change).await
+            });
+        }
+        while let Some(sent) = open.join_next().await {
+            sent??;
+        }
+        anyhow::Ok(())
+    };
+    let started = Instant::now();
+    let both = tokio::time::timeout(PATIENCE, async { tokio::try_join!(send, seen) });
+    let ((), mut took) = both.map_err(|_| anyhow::anyhow!("changes of backends stay away")).await??;
+    let rate = changes as f64 / started.elapsed().as_secs_f64();
+    report.told("churn: backends changed", n, "/s", rate);
+    report.below("churn: to the row, p99", n, "ms", millis(percentile(&mut took, 0.99)), 1_000.0);
+    report.told("churn: to the row, p50", n, "ms", millis(percentile(&mut took, 0.5)));
+    report.told("churn: changes in one commit", n, "", changes as f64 / (running.commits().await? - committed));
+    Ok(())
+}
+
+/// Five times everything is read anew from a new API server and from OVN, then all rows are gone at once.
+async fn hard_times(n: usize, rig: &mut Rig, ovn: &Ovn, running: &Running, report: &mut Report) -> Result<()> {
+    for _ in 0..RELISTS {
+        rig.plane.stop(Part::ApiServer, Signal::SIGKILL).await?;
+        rig.plane.restart(Part::ApiServer).await?;
+        ovn.server().disconnect_clients(0).await?;
+        rig.client = rig.plane.client().await?;
+        eventually("everything is listed again", PATIENCE, async || {
+            for resource in ["services", "endpointslices", "eips"] {
+                let lists = lists(&rig.client, resource).await?;
+                ensure!(lists >= n.div_ceil(PAGE), "{lists} lists of {resource}");
+            }
+            Ok(())
+        })
+        .await?;
+    }
+    let mut rows = ovn.watch()?;
+    succeed(&tokio::task::block_in_place(|| ovn.raw()?.exchange(&Ovn::delete_all()?))?)?;
+    rows.until(0, PATIENCE).await?;
+    rows.until(n, PATIENCE).await?;
+    tokio::time::sleep(CALM).await;
+    report.below("after relists and a repair: memory", n, "MiB", running.resident()?, 100.0);
+    report.below("resident memory, peak of all that", n, "MiB", running.peak()?, 128.0);
+    Ok(())
+}
