@@ -6,6 +6,11 @@
 /// its default value. Fields have types that implement [`Column`](crate::column::Column). Indexes follow the
 /// columns, each with a function from the row to its keys (an `Option`, a `Vec`, any iterable).
 ///
+/// After `where` stands what a row must be like to be replicated at all, so that a few rows of a large table cost no
+/// more than those: `where r#type == "router"`, or `where external_ids["owner"] == "me"` for a pair of a map. It
+/// names a column that every server has. A row that comes to fit appears, and one that fits no more is gone. A server
+/// that knows nothing but the plain `monitor` of RFC 7047 sends every row.
+///
 /// ```
 /// use std::sync::Arc;
 /// use ovsdb_client::{Set, StrMap, Uuid};
@@ -30,7 +35,7 @@
 macro_rules! table {
     (
         $(#[$meta:meta])*
-        $vis:vis struct $row:ident = $table:literal {
+        $vis:vis struct $row:ident = $table:literal $(where $only:ident $([$pair:literal])? == $value:literal)? {
             $( $(#[$field_meta:meta])* $field_vis:vis $field:ident : $type:ty $(= $presence:ident)? ),* $(,)?
         }
         $(
@@ -68,6 +73,9 @@ macro_rules! table {
                 } ),* ];
                 type Indexes = $crate::table!(@indexes $($indexes)?);
 
+                $( fn condition() -> Option<$crate::Condition> {
+                    Some($crate::table!(@condition $only $([$pair])? == $value))
+                } )?
                 fn read<'de, A: MapAccess<'de>>(&mut self, columns: A) -> ::core::result::Result<(), A::Error> {
                     self.columns::<A, false>(columns)
                 }
@@ -98,6 +106,12 @@ macro_rules! table {
     // Columns are lower case with underscores in every schema, and so are fields; `r#type` is the column `type`.
     (@name $field:ident) => {
         const { $crate::__private::column_name(stringify!($field)) }
+    };
+    (@condition $column:ident == $value:literal) => {
+        $crate::Condition::eq($crate::table!(@name $column), $value)
+    };
+    (@condition $column:ident [$key:literal] == $value:literal) => {
+        $crate::Condition::includes($crate::table!(@name $column), $crate::Value::map([($key, $value)]))
     };
     (@optional) => { false };
     (@optional optional) => { true };
@@ -147,6 +161,12 @@ macro_rules! database {
                         columns: <$row as $crate::Row>::COLUMNS,
                     } ),* ])?;
                     Ok((Self::default(), wanted))
+                }
+                fn condition(&self, table: &str) -> Option<$crate::Condition> {
+                    $( if table == <$row as $crate::Row>::TABLE {
+                        return <$row as $crate::Row>::condition();
+                    } )*
+                    None
                 }
                 fn apply<'de, A: MapAccess<'de>>(
                     &mut self,

@@ -7,6 +7,7 @@ use imbl::{OrdMap, OrdSet};
 use serde::de::MapAccess;
 use uuid::Uuid;
 
+use crate::ops::Condition;
 use crate::schema::ColumnSpec;
 
 /// A row type. Made by [`table!`](crate::table).
@@ -18,6 +19,11 @@ pub trait Row: Default + Clone + Send + Sync + 'static {
     /// The type's indexes.
     type Indexes: RowIndexes<Self>;
 
+    /// What a row must be like to be replicated; `None` for all rows.
+    #[must_use]
+    fn condition() -> Option<Condition> {
+        None
+    }
     /// Reads the columns of a new row; those that are not sent keep their default.
     fn read<'de, A: MapAccess<'de>>(&mut self, columns: A) -> Result<(), A::Error>;
     /// Applies the columns of a change.

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use uuid::Uuid;
 
+use crate::ops::Condition;
 use crate::schema::{Schema, SchemaError, Wanted};
 use crate::table::{Row, Table};
 
@@ -19,6 +20,11 @@ pub trait Database: Clone + Send + Sync + 'static {
 
     /// The same database without rows, ready for what a server with this schema sends, and what to ask that server for.
     fn empty(&self, schema: &Schema) -> Result<(Self, Wanted), SchemaError>;
+
+    /// Which rows of a table to ask for; `None` for all of them. Always the same for one table.
+    fn condition(&self, _table: &str) -> Option<Condition> {
+        None
+    }
 
     /// Reads the next value of `updates`, which belongs to `table`, and applies it.
     fn apply<'de, A: MapAccess<'de>>(

@@ -143,8 +143,11 @@ impl<D: Database> Follower<D> {
             Some(current) if current.cid != cid => (Uuid::nil(), ResyncReason::ClusterChanged),
             Some(current) => (current.transaction, ResyncReason::NoHistory),
         };
-        let tables: BTreeMap<_, _> =
-            wanted.iter().map(|(table, columns)| (table, [json!({"columns": columns})])).collect();
+        let request = |table: &str, columns: &[String]| match self.prototype.condition(table) {
+            Some(condition) if dialect != Dialect::Plain => json!({"columns": columns, "where": [condition]}),
+            _ => json!({"columns": columns}),
+        };
+        let tables: BTreeMap<_, _> = wanted.iter().map(|(table, columns)| (table, [request(table, columns)])).collect();
         let database = self.prototype.name();
         let id = match dialect {
             Dialect::CondSince => caller.post(dialect.method(), &(database, MONITOR, tables, since)),

@@ -291,3 +291,52 @@ async fn an_idle_tcp_connection_outlives_the_probes_of_both_sides() {
     replica.client().transact(&[new_lb(Uuid::new_v4(), "a")], in_time()).await.unwrap();
     assert_eq!(replica.client().counters().disconnects, 0);
 }
+
+ovsdb_client::table! {
+    /// Every pod has a switch port; few of them lead to a router.
+    struct RouterPeer = "Logical_Switch_Port" where r#type == "router" {
+        name: std::sync::Arc<str>,
+        r#type: Box<str>,
+    }
+}
+
+ovsdb_client::table! {
+    struct OwnGroup = "Port_Group" where external_ids["owner"] == "me" {
+        name: std::sync::Arc<str>,
+        external_ids: ovsdb_client::StrMap,
+    }
+}
+
+ovsdb_client::database! {
+    struct Few = "OVN_Northbound" {
+        peers: RouterPeer,
+        groups: OwnGroup,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_table_with_a_condition_only_the_rows_that_fit_are_there() {
+    let server = Server::standalone().await.unwrap();
+    server.nbctl(["ls-add", "s", "--", "lsp-add", "s", "pod", "--", "lsp-add", "s", "up"]).await.unwrap();
+    server.nbctl(["lsp-set-type", "up", "router", "--", "pg-add", "ours", "--", "pg-add", "theirs"]).await.unwrap();
+    server.nbctl(["set", "port_group", "ours", "external_ids:owner=me", "external_ids:more=x"]).await.unwrap();
+    let replica: Replica<Few> = Replica::open(config(&server.unix(0)));
+    let seen = |few: &Few| {
+        let peers: BTreeSet<_> = few.peers.iter().map(|(_, row)| row.name.to_string()).collect();
+        let groups: BTreeSet<_> = few.groups.iter().map(|(_, row)| row.name.to_string()).collect();
+        (peers, groups)
+    };
+    let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+    let mut changes = replica.changes();
+    assert_eq!(seen(&soon(changes.next()).await.after), (set(&["up"]), set(&["ours"])));
+
+    server.nbctl(["lsp-add", "s", "another", "--", "pg-add", "third"]).await.unwrap();
+    server.nbctl(["lsp-set-type", "pod", "router"]).await.unwrap();
+    assert_eq!(seen(&soon(changes.next()).await.after), (set(&["pod", "up"]), set(&["ours"])), "one comes to fit");
+    server.nbctl(["set", "port_group", "ours", "external_ids:owner=you"]).await.unwrap();
+    let news = soon(changes.next()).await;
+    assert_eq!(seen(&news.after), (set(&["pod", "up"]), set(&[])), "one fits no more");
+    assert_eq!(seen(&news.before).1, set(&["ours"]));
+    server.nbctl(["set", "port_group", "theirs", "external_ids:owner=me"]).await.unwrap();
+    assert_eq!(seen(&soon(changes.next()).await.after).1, set(&["theirs"]));
+}
