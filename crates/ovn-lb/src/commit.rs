@@ -31,6 +31,7 @@ use tracing::{debug, info};
 
 use crate::error::Error;
 use crate::metrics::Metrics;
+use crate::northbound::Northbound;
 use crate::northd::Northd;
 use crate::plan::Step;
 use crate::view::View;
@@ -143,6 +144,11 @@ impl Committer {
 
 fn gone() -> Error {
     Error::NotSent { reason: "the process is ending".into() }
+}
+
+/// A guard on the epoch that is there, for who writes beside the leader. None where nobody has led yet.
+pub(crate) fn present_epoch(nb: &Northbound, cluster: &str) -> Result<Option<Op>, Error> {
+    Ok(epoch::seen(nb, cluster)?.map(|seen| epoch::is(cluster, seen)))
 }
 
 async fn run(writer: Arc<Writer>, mut queue: mpsc::UnboundedReceiver<Vec<Waiting>>) {

@@ -18,6 +18,7 @@ mod connection;
 mod desired;
 mod error;
 mod fence;
+mod leftovers;
 mod looks;
 mod marks;
 mod metrics;
@@ -43,6 +44,7 @@ use tokio::sync::{broadcast, watch};
 
 pub use args::Args;
 pub use desired::Template;
+pub use leftovers::OvnLeftovers;
 
 use addresses::{Addresses, EipSink, PoolSink, Rules};
 use commit::Committer;

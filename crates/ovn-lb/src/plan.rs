@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::marks;
 use crate::northbound::{Kind, LoadBalancer, Northbound, Place};
 
-pub(crate) use step::{Step, attach};
+pub(crate) use step::{Step, TABLE, attach};
 
 /// The steps for one Service, and what stands in the way of others.
 #[derive(Debug, Clone, Default)]

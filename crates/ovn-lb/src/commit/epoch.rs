@@ -82,7 +82,8 @@ impl Epoch {
     }
 }
 
-fn is(cluster: &str, text: &str) -> Op {
+/// Fails the transaction unless this is the epoch.
+pub(super) fn is(cluster: &str, text: &str) -> Op {
     let epoch = Condition::includes("external_ids", Value::map([(&key(cluster), text)]));
     Op::wait(TABLE, [epoch]).columns(["_uuid"]).are_not([]).into()
 }

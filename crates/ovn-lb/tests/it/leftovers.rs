@@ -1,0 +1,111 @@
+//! What is left of a cluster in OVN is found and removed without the controller, and nothing else is.
+
+use std::time::Duration;
+
+use clap::Parser;
+use groundcrew_core::leader::Term;
+use groundcrew_core::provider::{ErrorKind, Leftover, Leftovers};
+use groundcrew_ovn_lb::OvnLeftovers;
+use groundcrew_testkit::ovn::Northbound;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::json;
+
+use crate::harness::{Project, rows};
+
+#[derive(Parser)]
+struct Flags {
+    #[command(flatten)]
+    ovn: groundcrew_ovn_lb::Args,
+}
+
+fn leftovers(project: &Project, northbound: &Northbound) -> OvnLeftovers {
+    let flags = Flags::parse_from(["test", "--ovn-nb", &northbound.remotes()]);
+    let cluster = project.namespace.as_str().into();
+    OvnLeftovers::new(&flags.ovn, project.client.clone(), cluster, Duration::from_secs(10))
+}
+
+async fn found(leftovers: &OvnLeftovers) -> Vec<Leftover> {
+    let listing = leftovers.find().await.unwrap();
+    assert!(listing.complete);
+    let order = |kind: &str| leftovers.kinds().iter().position(|k| *k == kind);
+    let mut items = listing.items;
+    items.sort_by_key(|item| (order(item.kind), item.name.clone()));
+    items
+}
+
+/// The Service goes while nobody serves it.
+async fn abandon(project: &Project, name: &str) {
+    let free = json!({ "metadata": { "finalizers": null } });
+    project.services().patch(name, &PatchParams::default(), &Patch::Merge(free)).await.unwrap();
+    project.services().delete(name, &DeleteParams::default()).await.unwrap();
+    project.until_gone(name).await;
+}
+
+#[tokio::test]
+async fn what_a_dead_controller_left_is_found_and_removed_and_nothing_of_others() {
+    let project = Project::new("leftovers").await;
+    let northbound = project.northbound().await;
+    project.pool(5).await;
+    let foreign = ["--", "lb-add", "foreign", "192.0.2.9:80", "10.0.0.9:80"];
+    northbound.nbctl(foreign).await.unwrap();
+    let set = ["set", "load_balancer", "foreign", "external_ids:groundcrew-cluster=another"];
+    northbound.nbctl(set).await.unwrap();
+    let before = rows(&northbound).await;
+
+    let controller = project.controller(&northbound).await;
+    project.served("web").await;
+    project.served("stays").await;
+    controller.stop().await;
+    abandon(&project, "web").await;
+
+    let leftovers = leftovers(&project, &northbound);
+    let items = found(&leftovers).await;
+    let kinds: Vec<_> = items.iter().map(|item| item.kind).collect();
+    assert_eq!(kinds, ["ovn-load-balancer", "ovn-load-balancer", "eip", "eip"]);
+    assert!(items.iter().all(|item| item.about.contains("made for Service")), "{items:?}");
+
+    let term = Term::alone("test");
+    for item in &items {
+        let removed = leftovers.remove(item, &term).await;
+        if item.about.ends_with("/web") {
+            removed.unwrap();
+        } else {
+            let error = removed.unwrap_err();
+            assert_eq!((error.kind(), error.response().reason), (ErrorKind::Conflict, "InUse"), "{error}");
+        }
+    }
+    let left = found(&leftovers).await;
+    assert!(left.len() == 2 && left.iter().all(|item| item.about.ends_with("/stays")), "{left:?}");
+    for item in &items {
+        if item.about.ends_with("/web") {
+            leftovers.remove(item, &term).await.unwrap();
+        }
+    }
+
+    abandon(&project, "stays").await;
+    for item in found(&leftovers).await {
+        leftovers.remove(&item, &term).await.unwrap();
+    }
+    assert_eq!(found(&leftovers).await, []);
+    assert_eq!(rows(&northbound).await, before);
+    assert!(project.eip_list().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_row_that_lost_our_mark_meanwhile_is_not_removed() {
+    let project = Project::new("leftovers-mark").await;
+    let northbound = project.northbound().await;
+    project.pool(5).await;
+    let controller = project.controller(&northbound).await;
+    project.served("web").await;
+    controller.stop().await;
+    abandon(&project, "web").await;
+
+    let leftovers = leftovers(&project, &northbound);
+    let row = found(&leftovers).await.remove(0);
+    northbound.nbctl(["set", "load_balancer", &row.id, "external_ids:groundcrew-cluster=another"]).await.unwrap();
+    let before = rows(&northbound).await;
+    // Whether the replica has heard of it yet or not.
+    let _ = leftovers.remove(&row, &Term::alone("test")).await;
+    assert_eq!(rows(&northbound).await, before);
+}
