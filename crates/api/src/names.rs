@@ -30,7 +30,8 @@ pub mod annotation {
     /// On a Service, written together with the finalizer: the class of the controller that put it there. The finalizer
     /// alone does not say, as every load balancer controller uses the same one.
     pub const CLAIMED_BY: &str = "groundcrew.dev/claimed-by";
-    /// On a Service, `"true"`: probe the backends and send no new connection to one that does not answer.
+    /// On a Service, `"true"` or settings (`interval=5,timeout=20,success=3,failure=3`): probe the backends and send no
+    /// new connection to one that does not answer.
     pub const HEALTH_CHECK: &str = "groundcrew.dev/health-check";
     /// On an `OvnEip`: `namespace/name` of the EIp it was made for. An annotation because the two together may be
     /// longer than a label value.

@@ -1,5 +1,6 @@
 //! What the controller can be told. Each flag has an environment twin.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -42,6 +43,10 @@ pub struct Args {
     /// The logical switch of a namespace, likewise
     #[arg(long, env = "GROUNDCREW_OVN_SWITCH", value_name = "TEMPLATE", default_value = "{namespace}-default")]
     pub ovn_switch: Template,
+
+    /// An unused address of the backends' network that health checks are sent from, comma-separated for several networks
+    #[arg(long, env = "GROUNDCREW_HEALTH_CHECK_SOURCE", value_name = "ADDRESSES", value_delimiter = ',')]
+    pub health_check_source: Vec<IpAddr>,
 
     /// The network type of addresses for Services without the annotation network.kube-dc.com/external-network-type
     #[arg(long, env = "GROUNDCREW_NETWORK_TYPE", value_name = "TYPE")]

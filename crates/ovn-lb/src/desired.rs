@@ -5,7 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use groundcrew_api::names::annotation::HEALTH_CHECK;
 use groundcrew_core::provider::{Frontend, Owner, Protocol, Wanted};
 use ovsdb_client::{StrMap, Uuid};
 
@@ -74,8 +73,21 @@ pub(crate) struct Row {
     pub(crate) protocol: Protocol,
     pub(crate) vips: StrMap,
     pub(crate) options: StrMap,
+    /// At most one for each virtual address.
+    pub(crate) checks: Vec<Check>,
+    /// The ports that probes go to; see [`crate::health`].
+    pub(crate) mappings: StrMap,
     /// Our keys of `external_ids`; those of others stay.
     pub(crate) marks: StrMap,
+}
+
+/// One `Load_Balancer_Health_Check` row of a load balancer.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Check {
+    /// Under which it is made.
+    pub(crate) uuid: Uuid,
+    pub(crate) vip: String,
+    pub(crate) options: StrMap,
 }
 
 impl Desired {
@@ -96,9 +108,6 @@ pub(crate) fn desired(want: &Wanted, site: &Site) -> Result<Desired, Error> {
     let owner = want.owner();
     if !want.source_ranges.is_empty() {
         return Err(Error::SourceRanges { service: owner.key.clone() });
-    }
-    if want.ask.annotations.get(HEALTH_CHECK).is_some_and(|value| &**value == "true") {
-        return Err(Error::HealthCheck { service: owner.key.clone() });
     }
     let mut desired = Desired::nothing(owner, site);
     let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
@@ -126,7 +135,8 @@ fn row(want: &Wanted, protocol: Protocol, desired: &Desired, site: &Site) -> Row
     ];
     // `a-b/c` and `a/b-c` would have one name without the digits at its end.
     let name = format!("{}-{}-{protocol}-{:08x}", key.namespace, key.name, uuid.as_fields().0);
-    Row { uuid, name, protocol, vips, options, marks: marks.into_iter().collect() }
+    let (checks, mappings) = (Vec::new(), StrMap::default());
+    Row { uuid, name, protocol, vips, options, checks, mappings, marks: marks.into_iter().collect() }
 }
 
 /// `192.0.2.1:80` or `[2001:db8::1]:80`, and the backends of the same family. No backend is an empty text.

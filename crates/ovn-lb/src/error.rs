@@ -22,8 +22,6 @@ pub(crate) enum Error {
         "Service {service}: spec.loadBalancerSourceRanges cannot be enforced yet; take it out to be served to everybody"
     )]
     SourceRanges { service: ServiceKey },
-    #[error("Service {service}: health checks are not supported yet; take the annotation out to be served without")]
-    HealthCheck { service: ServiceKey },
 
     #[error("the OVN northbound database cannot be seen: {why}")]
     OutOfSight { why: String },
@@ -81,7 +79,6 @@ impl From<Error> for ProviderError {
             // Somebody has to act first, so it is asked for rarely, like a used-up quota.
             Error::NameTaken { .. } => (ErrorKind::Quota, Some("NameTaken")),
             Error::SourceRanges { .. } => (ErrorKind::Invalid, Some("SourceRangesUnsupported")),
-            Error::HealthCheck { .. } => (ErrorKind::Invalid, Some("HealthCheckUnsupported")),
             Error::BindToEip { .. } => (ErrorKind::Invalid, Some("BindToEipUnsupported")),
             Error::ChildRef { .. } => (ErrorKind::Invalid, Some("ChildRefRefused")),
             Error::OddRequest { .. } => (ErrorKind::Invalid, None),

@@ -17,7 +17,7 @@ const MOST_NAMED: usize = 3;
 
 /// The wish without the backends that lie outside, and a word about those.
 pub(crate) fn fence<'a>(want: &'a Wanted, router: &str, nb: &Northbound) -> (Cow<'a, Wanted>, Option<Caveat>) {
-    let inside = inside(router, nb);
+    let inside = nb.inside(router);
     let is_outside = |address: IpAddr| {
         let mut of_family = inside.iter().filter(|net| net.addr().is_ipv4() == address.is_ipv4()).peekable();
         // Without a network of the family the router says nothing about it.
@@ -38,14 +38,6 @@ pub(crate) fn fence<'a>(want: &'a Wanted, router: &str, nb: &Northbound) -> (Cow
     (Cow::Owned(fenced), Some(caveat))
 }
 
-/// The networks inside the project, in order. Of several routers with one name none is meant.
-fn inside(router: &str, nb: &Northbound) -> BTreeSet<IpNet> {
-    let mut routers = nb.routers.find(|by| &by.name, router);
-    let (Some((router, _)), None) = (routers.next(), routers.next()) else { return BTreeSet::new() };
-    let ports = nb.ports_of(router).filter(|port| !port.is_external());
-    ports.flat_map(|port| port.networks().map(|net| net.trunc()).collect::<Vec<_>>()).collect()
-}
-
 fn message(outside: &BTreeSet<IpAddr>, router: &str, inside: &BTreeSet<IpNet>) -> String {
     let list = |items: &mut dyn Iterator<Item = String>| items.collect::<Vec<_>>().join(", ");
     let named = list(&mut outside.iter().take(MOST_NAMED).map(ToString::to_string));
@@ -53,7 +45,7 @@ fn message(outside: &BTreeSet<IpAddr>, router: &str, inside: &BTreeSet<IpNet>) -
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let networks = list(&mut inside.iter().map(ToString::to_string));
+    let networks = list(&mut inside.iter().map(|net| net.trunc().to_string()));
     format!("endpoints outside the networks of router {router} ({networks}) are left out: {named}{more}")
 }
 

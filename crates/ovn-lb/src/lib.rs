@@ -18,6 +18,7 @@ mod connection;
 mod desired;
 mod error;
 mod fence;
+mod health;
 mod leftovers;
 mod looks;
 mod marks;
@@ -25,6 +26,7 @@ mod metrics;
 mod northbound;
 mod northd;
 mod plan;
+mod ports;
 mod provider;
 mod shift;
 #[cfg(test)]
@@ -52,6 +54,7 @@ use connection::OVN;
 use desired::Site;
 use metrics::Metrics;
 use northd::Northd;
+use ports::Ports;
 use provider::Ovn;
 use view::View;
 use waiting::Waiting;
@@ -68,6 +71,7 @@ const MOST_LOOKS: usize = 16_384;
 pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>) -> Result<(), StartError> {
     let metrics = Metrics::new(&runtime.registry)?;
     let view = View { replica: Replica::open(args.connection()) };
+    let (waiting, ports) = (Waiting::default(), Arc::new(Ports::new(args.connection())));
     let looks = broadcast::Sender::new(MOST_LOOKS);
     let (cluster, deadline) = (runtime.cluster_id.clone(), runtime.write_deadline);
     let addresses = Arc::new(Addresses::new(
@@ -94,6 +98,7 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
     let connection = connection::follow(view.replica.client().clone(), metrics, ready.clone(), stop.clone());
     runtime.tasks.spawn("OVN connection", connection);
     runtime.tasks.spawn("OVN commits", committing);
+    runtime.tasks.spawn("OVN ports", ports.clone().follow(waiting.clone(), looks.clone(), stop.clone()));
     runtime.tasks.spawn("ovn-northd", northd.clone().follow(stop.clone()));
     let shifts = shift::follow(view.replica.clone(), cluster.clone(), attribute.clone(), stop.clone());
     runtime.tasks.spawn("OVN shifts", shifts);
@@ -108,8 +113,10 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
         northd,
         addresses,
         begun,
-        waiting: Waiting::default(),
         attribute,
+        waiting,
+        ports,
+        health_check_sources: args.health_check_source,
         looks,
         ready: ready.clone(),
         needs: &[OVN, EIPS, POOLS],

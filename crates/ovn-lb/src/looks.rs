@@ -8,7 +8,7 @@ use groundcrew_core::provider::Look;
 use ovsdb_client::{Row, RowId, Rows, Uuid};
 
 use crate::marks;
-use crate::northbound::{Kind, LoadBalancer, LogicalRouterPort, Northbound};
+use crate::northbound::{HealthCheck, Kind, LoadBalancer, LogicalRouterPort, Northbound};
 use crate::waiting::{Obstacle, Waiting};
 
 /// `before` is where rows are that are gone now: the owner of a deleted row is still in it.
@@ -25,6 +25,8 @@ pub(crate) fn looks(
     for RowId { table, uuid } in rows {
         if **table == *LoadBalancer::TABLE {
             change.row(*uuid, &mut services);
+        } else if **table == *HealthCheck::TABLE {
+            change.check(*uuid, &mut services);
         } else if **table == *LogicalRouterPort::TABLE {
             routers.extend(change.routers_with(*uuid));
         } else if let Some(kind) = Kind::ALL.into_iter().find(|kind| *kind.table() == **table) {
@@ -56,6 +58,13 @@ impl Change<'_> {
                 None => services.extend(self.waiting.take(&Obstacle::Row(row.name.to_string()))),
             }
         }
+    }
+
+    /// One that is made or goes does so with the row that refers to it.
+    fn check(&self, uuid: Uuid, services: &mut BTreeSet<ServiceKey>) {
+        let rows = self.after.load_balancers.find(|by| &by.health_check, uuid);
+        services
+            .extend(rows.filter_map(|(_, row)| marks::owner(&row.external_ids, self.cluster)).map(|owner| owner.key));
     }
 
     fn place(&self, kind: Kind, uuid: Uuid, services: &mut BTreeSet<ServiceKey>) {
@@ -206,5 +215,20 @@ mod tests {
         assert_eq!(woken(&mut nb, &waiting, &other), [""; 0], "another router's");
         assert_eq!(woken(&mut nb, &waiting, &change), ["shop/web"]);
         assert_eq!(woken(&mut nb, &waiting, &gone), ["shop/web"]);
+    }
+
+    #[test]
+    fn a_changed_health_check_wakes_whoever_is_probed_by_it() {
+        let mut nb = served();
+        let refer = json!({
+            "Load_Balancer": { uuid(1).to_string(): { "modify": { "health_check": ["uuid", uuid(4)] } } },
+            "Load_Balancer_Health_Check": { uuid(4).to_string(): { "insert": { "vip": "192.0.2.7:80" } } },
+        });
+        let change = json!({ "Load_Balancer_Health_Check": { uuid(4).to_string(): { "modify": { "vip": "x" } } } });
+        let other = json!({ "Load_Balancer_Health_Check": { uuid(6).to_string(): { "insert": { "vip": "y" } } } });
+        let waiting = Waiting::default();
+        assert_eq!(woken(&mut nb, &waiting, &refer), ["shop/web"]);
+        assert_eq!(woken(&mut nb, &waiting, &change), ["shop/web"]);
+        assert_eq!(woken(&mut nb, &waiting, &other), [""; 0]);
     }
 }

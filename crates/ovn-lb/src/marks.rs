@@ -29,6 +29,11 @@ pub(crate) fn row_uuid(cluster: &str, owner: &Owner, protocol: Protocol) -> Uuid
     Uuid::new_v5(&NAMES, format!("{cluster}/{}/{protocol}", owner.uid).as_bytes())
 }
 
+/// The uuid of the health check of one virtual address of a row.
+pub(crate) fn check_uuid(row: Uuid, vip: &str) -> Uuid {
+    Uuid::new_v5(&row, vip.as_bytes())
+}
+
 /// Sixteen digits that differ when the text does.
 pub(crate) fn digest(text: &str) -> String {
     let (high, _) = Uuid::new_v5(&NAMES, text.as_bytes()).as_u64_pair();

@@ -1,5 +1,6 @@
 //! What we read of OVN's northbound database. Only columns that every version of OVN since 21.03 has.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -15,11 +16,23 @@ ovsdb_client::table! {
         /// Absent is tcp.
         pub(crate) protocol: Option<Box<str>>,
         pub(crate) options: StrMap,
+        pub(crate) health_check: Set<Uuid>,
+        /// From a backend's address to the port that it is probed on and the address that the probe comes from.
+        pub(crate) ip_port_mappings: StrMap,
         pub(crate) external_ids: StrMap,
     }
     indexes LoadBalancersBy {
         name: Arc<str> = |row| Some(row.name.clone()),
         uid: Uuid = |row| marks::uid(&row.external_ids),
+        health_check: Uuid = |row| row.health_check.to_vec(),
+    }
+}
+
+ovsdb_client::table! {
+    /// How the backends of one virtual address are probed. It lives as long as a load balancer refers to it.
+    pub(crate) struct HealthCheck = "Load_Balancer_Health_Check" {
+        pub(crate) vip: Box<str>,
+        pub(crate) options: StrMap,
     }
 }
 
@@ -62,6 +75,7 @@ ovsdb_client::table! {
     /// The one row in which the epoch of the leader is kept, and how far `ovn-northd` has come.
     pub(crate) struct Global = "NB_Global" {
         pub(crate) external_ids: StrMap,
+        pub(crate) options: StrMap,
         /// Moved on by writers that want to know when their write was taken.
         pub(crate) nb_cfg: i64,
         /// The last `nb_cfg` that northd has translated into the southbound database.
@@ -73,6 +87,7 @@ ovsdb_client::database! {
     /// The northbound database, as far as it concerns us.
     pub(crate) struct Northbound = "OVN_Northbound" {
         pub(crate) load_balancers: LoadBalancer,
+        pub(crate) health_checks: HealthCheck,
         pub(crate) routers: LogicalRouter,
         pub(crate) router_ports: LogicalRouterPort,
         pub(crate) switches: LogicalSwitch,
@@ -129,10 +144,20 @@ impl LogicalRouterPort {
 }
 
 impl Northbound {
-    /// The ports of a router.
-    pub(crate) fn ports_of(&self, router: Uuid) -> impl Iterator<Item = &Arc<LogicalRouterPort>> {
-        let router = self.routers.get(router);
-        router.into_iter().flat_map(|router| router.ports.iter().filter_map(|port| self.router_ports.get(*port)))
+    /// The networks inside a project, each with the router's address in it. Of several routers with one name none is
+    /// meant.
+    pub(crate) fn inside(&self, router: &str) -> BTreeSet<IpNet> {
+        let mut routers = self.routers.find(|by| &by.name, router);
+        let (Some((_, router)), None) = (routers.next(), routers.next()) else { return BTreeSet::new() };
+        let ports = router.ports.iter().filter_map(|port| self.router_ports.get(*port));
+        ports.filter(|port| !port.is_external()).flat_map(|port| port.networks().collect::<Vec<_>>()).collect()
+    }
+
+    /// The release of OVN whose northd runs, as in `(23, 3)`; unknown until one has run.
+    pub(crate) fn northd_release(&self) -> Option<(u32, u32)> {
+        let (_, global) = self.global.iter().next()?;
+        let mut parts = global.options.get("northd_internal_version")?.split('.');
+        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
     }
 
     /// The routers or switches of this name with their members; names are not unique in OVN.

@@ -3,6 +3,7 @@
 //! Pure and synchronous. The same inputs give the same steps in the same order; a plan that was carried out and is made
 //! again is empty; and what does not carry our mark is in no step.
 
+mod checks;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use crate::error::Error;
 use crate::marks;
 use crate::northbound::{Kind, LoadBalancer, Northbound, Place};
 
+pub(crate) use checks::Checks;
 pub(crate) use step::{Step, TABLE, attach};
 
 /// The steps for one Service, and what stands in the way of others.
@@ -61,8 +63,9 @@ pub(crate) fn plan(desired: &Desired, site: &Site, nb: &Northbound) -> Plan {
         let kept = keep(row, &mut ours);
         let uuid = match &kept {
             Some((uuid, seen)) => {
-                if !says(seen, row) {
-                    plan.steps.push(Step::Update { uuid: *uuid, seen: seen.clone(), row: row.clone() });
+                let checks = Checks::new(row, seen, nb);
+                if !says(seen, row) || !checks.are_there(seen) {
+                    plan.steps.push(Step::Update { uuid: *uuid, seen: seen.clone(), row: row.clone(), checks });
                 }
                 plan.leave(*uuid, seen, desired, site, nb);
                 *uuid
@@ -71,7 +74,8 @@ pub(crate) fn plan(desired: &Desired, site: &Site, nb: &Northbound) -> Plan {
             None if places.len() < Kind::ALL.len() => continue,
             None if plan.is_name_taken(row, site, nb) => continue,
             None => {
-                plan.steps.push(Step::Insert { row: row.clone() });
+                let checks = Checks::new(row, &LoadBalancer::default(), nb);
+                plan.steps.push(Step::Insert { row: row.clone(), checks });
                 row.uuid
             }
         };
@@ -126,6 +130,7 @@ fn says(seen: &LoadBalancer, row: &Row) -> bool {
         && seen.vips == row.vips
         && step::protocol(seen) == row.protocol.to_string()
         && seen.options == row.options
+        && seen.ip_port_mappings == row.mappings
         && has_marks(&seen.external_ids, &row.marks)
 }
 

@@ -1,5 +1,6 @@
 //! OVN as a cloud that has load balancers.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::stream::{self, BoxStream, StreamExt};
@@ -13,6 +14,7 @@ use groundcrew_core::provider::{
     ProviderError, Reachable, Verdict, Wanted,
 };
 use groundcrew_core::runtime::Readiness;
+use ovsdb_client::StrMap;
 use tokio::sync::{broadcast, watch};
 use tracing::debug;
 
@@ -21,11 +23,13 @@ use crate::commit::Committer;
 use crate::desired::{Desired, Site, desired};
 use crate::error::Error;
 use crate::fence::fence;
+use crate::health::{self, Probing};
 use crate::looks::looks;
 use crate::marks;
 use crate::northbound::Northbound;
 use crate::northd::Northd;
 use crate::plan::{self, Plan, Step, plan};
+use crate::ports::Ports;
 use crate::view::View;
 use crate::waiting::{Obstacle, Waiting};
 
@@ -42,6 +46,8 @@ pub(crate) struct Ovn {
     pub(crate) begun: watch::Sender<Option<Term>>,
     pub(crate) waiting: Waiting,
     pub(crate) attribute: Arc<dyn Attribute>,
+    pub(crate) ports: Arc<Ports>,
+    pub(crate) health_check_sources: Vec<IpAddr>,
     pub(crate) looks: broadcast::Sender<Look>,
     pub(crate) ready: Readiness,
     /// What must have been read once before anything is decided.
@@ -53,7 +59,24 @@ impl Ovn {
     fn wish(&self, want: &Wanted, nb: &Northbound) -> Result<(Desired, Vec<Caveat>), Error> {
         let router = self.site.router.of(&want.owner().key.namespace);
         let (want, outside) = fence(want, &router, nb);
-        Ok((desired(&want, &self.site)?, outside.into_iter().collect()))
+        let mut desired = desired(&want, &self.site)?;
+        let mut caveats: Vec<_> = outside.into_iter().collect();
+        match health::asked(&want) {
+            Ok(None) => {}
+            Ok(Some(options)) => caveats.extend(self.probe(&mut desired, &options, nb)?),
+            Err(caveat) => caveats.push(caveat),
+        }
+        Ok((desired, caveats))
+    }
+
+    /// Adds health checks, and asks to be woken when a backend's port changes.
+    fn probe(&self, desired: &mut Desired, options: &StrMap, nb: &Northbound) -> Result<Vec<Caveat>, Error> {
+        // First the word about what is waited for: a port that changes from here on wakes us.
+        for backend in desired.rows.iter().flat_map(health::backends) {
+            self.waiting.add(Obstacle::Port(backend), &desired.owner.key);
+        }
+        let ports = self.ports.last()?;
+        Ok(health::add(desired, options, &Probing { nb, ports: &ports, sources: &self.health_check_sources }))
     }
 
     /// The steps for a Service that has its addresses, if nothing else is to be done for it.
@@ -136,6 +159,9 @@ impl LoadBalancers for Ovn {
     }
 
     async fn ensure(&self, want: &Wanted, term: &Term) -> Result<Reachable, ProviderError> {
+        if matches!(health::asked(want), Ok(Some(_))) {
+            self.ports.read().await;
+        }
         let caveats = self.settle(|nb| self.wish(want, nb), term).await?;
         Ok(self.reachable(want, caveats))
     }
@@ -182,6 +208,7 @@ impl LoadBalancers for Ovn {
         let Ok(nb) = self.view.now() else { return Verdict::Unknown };
         let (mut differences, caveats) = match self.wish(want, &nb) {
             Ok((desired, caveats)) => (plan(&desired, &self.site, &nb).differences(), caveats),
+            Err(Error::OutOfSight { .. }) => return Verdict::Unknown,
             Err(error) => {
                 let expected = "a Service that can be served".into();
                 (vec![Difference { kind: "refused", expected, found: error.to_string() }], Vec::new())

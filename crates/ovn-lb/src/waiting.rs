@@ -1,6 +1,7 @@
 //! Services that cannot be served until something in OVN changes, by what they wait for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use groundcrew_core::key::ServiceKey;
@@ -15,6 +16,8 @@ pub(crate) enum Obstacle {
     Place(Kind, String),
     /// Somebody else's load balancer of this name.
     Row(String),
+    /// The switch port that has this address.
+    Port(IpAddr),
 }
 
 impl From<&Held> for Obstacle {

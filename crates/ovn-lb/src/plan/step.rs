@@ -7,7 +7,7 @@ use groundcrew_core::provider::Difference;
 use ovsdb_client::ops::{Columns, Mutator};
 use ovsdb_client::{Condition, Op, StrMap, Uuid, Value};
 
-use super::has_marks;
+use super::{Checks, has_marks};
 use crate::desired::Row;
 use crate::marks;
 use crate::northbound::{Kind, LoadBalancer, Place};
@@ -18,9 +18,9 @@ pub(crate) const TABLE: &str = "Load_Balancer";
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Step {
     /// Make the row.
-    Insert { row: Row },
+    Insert { row: Row, checks: Checks },
     /// Bring a row that is ours to what it should say; `seen` is what it said.
-    Update { uuid: Uuid, seen: Arc<LoadBalancer>, row: Row },
+    Update { uuid: Uuid, seen: Arc<LoadBalancer>, row: Row, checks: Checks },
     /// Take a row away that is ours: its Service is gone, or, if it is still `wanted`, has another row for the same.
     Delete { uuid: Uuid, name: Arc<str>, wanted: bool, marked: bool },
     /// Make the row known to a router or switch.
@@ -40,31 +40,41 @@ impl Step {
     /// A guard names what the step relies on and fails the transaction when it is not so any more.
     pub(crate) fn operations(&self, cluster: &str) -> Vec<Op> {
         match self {
-            Self::Insert { row } => vec![
-                Op::insert(TABLE)
+            Self::Insert { row, checks } => {
+                let mut insert = Op::insert(TABLE)
                     .uuid(row.uuid)
                     .set("name", &row.name)
                     .set("vips", &row.vips)
                     .set("protocol", row.protocol.to_string())
                     .set("options", &row.options)
-                    .set("external_ids", &row.marks)
-                    .into(),
-            ],
-            Self::Update { uuid, seen, row } => vec![
-                // Gone or renamed meanwhile: an update that matches nothing would pass for a success.
-                exists(TABLE, *uuid, &seen.name),
-                Op::update(TABLE, [Condition::uuid(*uuid)])
-                    .set("name", &row.name)
-                    .set("vips", &row.vips)
-                    .set("protocol", row.protocol.to_string())
-                    .set("options", &row.options)
-                    .into(),
-                // Key by key: other keys in that column are somebody else's.
-                Op::mutate(TABLE, [Condition::uuid(*uuid)])
-                    .mutation("external_ids", Mutator::Delete, Value::set(row.marks.iter().map(|(key, _)| key)))
-                    .mutation("external_ids", Mutator::Insert, &row.marks)
-                    .into(),
-            ],
+                    .set("external_ids", &row.marks);
+                if !checks.refer.is_empty() {
+                    insert = insert
+                        .set("health_check", Value::set(checks.refer.iter().copied()))
+                        .set("ip_port_mappings", &row.mappings);
+                }
+                checks.operations().into_iter().chain([insert.into()]).collect()
+            }
+            Self::Update { uuid, seen, row, checks } => {
+                let update = [
+                    // Gone or renamed meanwhile: an update that matches nothing would pass for a success.
+                    exists(TABLE, *uuid, &seen.name),
+                    Op::update(TABLE, [Condition::uuid(*uuid)])
+                        .set("name", &row.name)
+                        .set("vips", &row.vips)
+                        .set("protocol", row.protocol.to_string())
+                        .set("options", &row.options)
+                        .set("health_check", Value::set(checks.refer.iter().copied()))
+                        .set("ip_port_mappings", &row.mappings)
+                        .into(),
+                    // Key by key: other keys in that column are somebody else's.
+                    Op::mutate(TABLE, [Condition::uuid(*uuid)])
+                        .mutation("external_ids", Mutator::Delete, Value::set(row.marks.iter().map(|(key, _)| key)))
+                        .mutation("external_ids", Mutator::Insert, &row.marks)
+                        .into(),
+                ];
+                checks.operations().into_iter().chain(update).collect()
+            }
             Self::Delete { uuid, marked, .. } => {
                 let still_ours = Condition::includes("external_ids", Value::map([(marks::CLUSTER, cluster)]));
                 vec![Op::delete(TABLE, std::iter::once(Condition::uuid(*uuid)).chain(marked.then_some(still_ours)))]
@@ -82,9 +92,17 @@ impl Step {
     pub(crate) fn weight(&self) -> usize {
         const ENVELOPE: usize = 200;
         let text = |map: &StrMap| map.iter().map(|(key, value)| key.len() + value.len() + 7).sum::<usize>();
-        let row = |row: &Row| text(&row.vips) + text(&row.options) + 2 * text(&row.marks) + 2 * row.name.len();
+        let row = |row: &Row| {
+            let checks: usize = row.checks.iter().map(|check| ENVELOPE + text(&check.options)).sum();
+            text(&row.vips)
+                + text(&row.options)
+                + text(&row.mappings)
+                + 2 * text(&row.marks)
+                + 2 * row.name.len()
+                + checks
+        };
         match self {
-            Self::Insert { row: new } => ENVELOPE + row(new),
+            Self::Insert { row: new, .. } => ENVELOPE + row(new),
             Self::Update { row: new, .. } => 3 * ENVELOPE + row(new),
             Self::Delete { .. } | Self::Detach { .. } | Self::Attach { .. } => ENVELOPE,
         }
@@ -93,8 +111,8 @@ impl Step {
     pub(super) fn differences(&self) -> Vec<Difference> {
         let one = |kind, expected: String, found: String| vec![Difference { kind, expected, found }];
         match self {
-            Self::Insert { row } => one("row_missing", format!("load balancer {}", row.name), "none".into()),
-            Self::Update { seen, row, .. } => changed_columns(seen, row),
+            Self::Insert { row, .. } => one("row_missing", format!("load balancer {}", row.name), "none".into()),
+            Self::Update { seen, row, checks, .. } => changed_columns(seen, row, checks),
             Self::Delete { name, wanted: true, uuid, .. } => {
                 one("duplicate", "one row for each protocol".into(), format!("{name} ({uuid})"))
             }
@@ -125,13 +143,21 @@ fn exists(table: &str, uuid: Uuid, name: &str) -> Op {
     Op::wait(table, [Condition::uuid(uuid)]).are([Columns::from([("name".to_owned(), name.into())])]).into()
 }
 
-fn changed_columns(seen: &LoadBalancer, row: &Row) -> Vec<Difference> {
+fn changed_columns(seen: &LoadBalancer, row: &Row, checks: &Checks) -> Vec<Difference> {
     let text = |map: &StrMap| map.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" ");
+    let probed = |checks: usize, mappings: &StrMap| format!("{checks} checks {}", text(mappings));
+    let expected = probed(checks.refer.len(), &row.mappings);
+    let found = match (checks.make.len(), checks.change.len()) {
+        (0, 0) => probed(seen.health_check.len(), &seen.ip_port_mappings),
+        (missing, changed) => format!("{missing} missing, {changed} changed {}", text(&seen.ip_port_mappings)),
+    };
+    let are_probed = checks.are_there(seen) && seen.ip_port_mappings == row.mappings;
     let columns = [
         ("name", row.name.clone(), seen.name.to_string(), *seen.name == row.name),
         ("vips", text(&row.vips), text(&seen.vips), seen.vips == row.vips),
         ("protocol", row.protocol.to_string(), protocol(seen).to_owned(), protocol(seen) == row.protocol.to_string()),
         ("options", text(&row.options), text(&seen.options), seen.options == row.options),
+        ("health_check", expected, found, are_probed),
         ("marks", text(&row.marks), text(&seen.external_ids), has_marks(&seen.external_ids, &row.marks)),
     ];
     let differing = columns.into_iter().filter(|(.., same)| !same);
@@ -144,7 +170,7 @@ fn changed_columns(seen: &LoadBalancer, row: &Row) -> Vec<Difference> {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Insert { row } => write!(f, "+ load balancer {}", row.name),
+            Self::Insert { row, .. } => write!(f, "+ load balancer {}", row.name),
             Self::Update { row, .. } => write!(f, "~ load balancer {}", row.name),
             Self::Delete { name, uuid, .. } => write!(f, "- load balancer {name} ({uuid})"),
             Self::Attach { place, name, .. } => write!(f, "+ {name} on {} {}", place.kind.word(), place.name),

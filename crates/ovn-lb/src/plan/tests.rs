@@ -3,18 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use groundcrew_core::provider::Wanted;
-use ovsdb_client::{Touched, Value};
+use ovsdb_client::{Set, Touched, Value};
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::desired::desired;
+use crate::desired::{Check, desired};
+use crate::northbound::HealthCheck;
 use crate::testing::{frontend, owner, site, wanted};
 
 /// The tables as plain maps. What a step does to it is what the server does.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Model {
     rows: BTreeMap<Uuid, LoadBalancer>,
+    checks: BTreeMap<Uuid, HealthCheck>,
     places: BTreeMap<(Kind, Uuid), (String, BTreeSet<Uuid>)>,
 }
 
@@ -38,6 +40,7 @@ impl Model {
                 let columns = json!({
                     "name": *row.name, "vips": of(&row.vips), "options": of(&row.options),
                     "protocol": Value::from(row.protocol.clone()), "external_ids": of(&row.external_ids),
+                    "health_check": Value::from(&row.health_check), "ip_port_mappings": of(&row.ip_port_mappings),
                 });
                 (uuid.to_string(), json!({ "initial": columns }))
             })
@@ -51,8 +54,15 @@ impl Model {
                 })
                 .collect()
         };
+        let checks: serde_json::Map<_, _> = self
+            .checks
+            .iter()
+            .map(|(uuid, check)| {
+                (uuid.to_string(), json!({ "initial": { "vip": *check.vip, "options": of(&check.options) } }))
+            })
+            .collect();
         let tables = json!({
-            "Load_Balancer": rows, "Logical_Router": places(Kind::Router), "Logical_Switch": places(Kind::Switch),
+            "Load_Balancer": rows, "Load_Balancer_Health_Check": checks, "Logical_Router": places(Kind::Router), "Logical_Switch": places(Kind::Switch),
         });
         let mut nb = Northbound::default();
         ovsdb_client::apply(&tables.to_string(), &mut nb, &mut Touched::default()).unwrap();
@@ -62,16 +72,20 @@ impl Model {
     fn carry_out(&mut self, plan: &Plan) {
         for step in &plan.steps {
             match step {
-                Step::Insert { row } => {
-                    let taken = self.rows.insert(row.uuid, seen(row));
+                Step::Insert { row, checks } => {
+                    self.carry_out_checks(checks);
+                    let health_check = checks.refer.iter().copied().collect();
+                    let taken = self.rows.insert(row.uuid, LoadBalancer { health_check, ..seen(row) });
                     assert!(taken.is_none(), "the server refuses a duplicate uuid");
                 }
-                Step::Update { uuid, seen: before, row } => {
+                Step::Update { uuid, seen: before, row, checks } => {
+                    self.carry_out_checks(checks);
+                    let health_check = checks.refer.iter().copied().collect();
                     let now = self.rows.get_mut(uuid).unwrap();
                     assert_eq!(now, &**before, "the guard would fail");
                     let others = before.external_ids.iter().filter(|(key, _)| row.marks.get(key).is_none());
                     let external_ids = others.chain(row.marks.iter()).collect();
-                    *now = LoadBalancer { external_ids, ..seen(row) };
+                    *now = LoadBalancer { health_check, external_ids, ..seen(row) };
                 }
                 Step::Delete { uuid, .. } => {
                     self.rows.remove(uuid).unwrap();
@@ -88,7 +102,49 @@ impl Model {
                 }
             }
         }
+        self.collect();
     }
+}
+
+impl Model {
+    fn carry_out_checks(&mut self, checks: &Checks) {
+        let made = |check: &Check| HealthCheck { vip: check.vip.as_str().into(), options: check.options.clone() };
+        for check in &checks.make {
+            let taken = self.checks.insert(check.uuid, made(check));
+            assert!(taken.is_none(), "the server refuses a duplicate uuid");
+        }
+        for (uuid, vip, check) in &checks.change {
+            let now = self.checks.get_mut(uuid).unwrap();
+            assert_eq!(now.vip, *vip, "the guard would fail");
+            *now = made(check);
+        }
+    }
+
+    /// What the server does at the end of each transaction: a check that nobody refers to goes.
+    fn collect(&mut self) {
+        for row in self.rows.values() {
+            assert!(
+                row.health_check.iter().all(|check| self.checks.contains_key(check)),
+                "a strong reference to nothing"
+            );
+        }
+        let referred: BTreeSet<_> = self.rows.values().flat_map(|row| row.health_check.to_vec()).collect();
+        self.checks.retain(|uuid, _| referred.contains(uuid));
+    }
+}
+
+/// Every address of the Service is probed.
+fn probed(mut desired: Desired) -> Desired {
+    for row in &mut desired.rows {
+        let check = |(vip, _): (&str, &str)| Check {
+            uuid: marks::check_uuid(row.uuid, vip),
+            vip: vip.into(),
+            options: [("interval", "5")].into_iter().collect(),
+        };
+        row.checks = row.vips.iter().map(check).collect();
+        row.mappings = [("10.1.0.41", "web:10.1.0.250")].into_iter().collect();
+    }
+    desired
 }
 
 /// The row as the server has it after it was made.
@@ -98,6 +154,8 @@ fn seen(row: &Row) -> LoadBalancer {
         vips: row.vips.clone(),
         protocol: Some(row.protocol.to_string().into()),
         options: row.options.clone(),
+        health_check: Set::default(),
+        ip_port_mappings: row.mappings.clone(),
         external_ids: row.marks.clone(),
     }
 }
@@ -151,6 +209,7 @@ prop_compose! {
         rows in prop::collection::btree_map(0u8..6, rows(), 0..6),
         attached in prop::collection::vec((0usize..5, 0usize..6), 0..10),
         present in 0u8..32,
+        checked in prop::collection::vec((0usize..6, any::<bool>(), 200u128..203, any::<bool>()), 0..4),
     ) -> Model {
         let names =
             [(Kind::Router, "shop"), (Kind::Router, "shop"), (Kind::Switch, "shop-default"), (Kind::Router, "old"), (Kind::Switch, "x")];
@@ -162,6 +221,18 @@ prop_compose! {
             }
         }
         let uuids: Vec<_> = model.rows.keys().copied().collect();
+        for (row, derived, id, right) in checked {
+            let Some(uuid) = uuids.get(row) else { continue };
+            let check = if derived { marks::check_uuid(*uuid, "192.0.2.7:80") } else { Uuid::from_u128(id) };
+            let vip = if right { "192.0.2.7:80" } else { "192.0.2.9:80" };
+            let options = if id == 200 { [("interval", "5")].into_iter().collect() } else { StrMap::default() };
+            // Our own row may be referred to by nobody else's.
+            if derived || !model.checks.contains_key(&check) {
+                model.checks.insert(check, HealthCheck { vip: vip.into(), options });
+                let row = model.rows.get_mut(uuid).unwrap();
+                row.health_check = row.health_check.iter().copied().chain([check]).collect();
+            }
+        }
         for (place, row) in attached {
             let key = (names[place].0, Uuid::from_u128(place as u128 + 1));
             if let (Some((_, members)), Some(uuid)) = (model.places.get_mut(&key), uuids.get(row)) {
@@ -186,13 +257,17 @@ fn foreign(model: &Model) -> Model {
     let places = model.places.iter().map(|(key, (name, members))| {
         (*key, (name.clone(), members.iter().filter(|m| rows.contains_key(m)).copied().collect()))
     });
-    Model { places: places.collect(), rows }
+    let referred: BTreeSet<_> = rows.values().flat_map(|row| row.health_check.to_vec()).collect();
+    let checks = model.checks.iter().filter(|(uuid, _)| referred.contains(uuid));
+    let checks = checks.map(|(uuid, check)| (*uuid, check.clone())).collect();
+    Model { places: places.collect(), checks, rows }
 }
 
 proptest! {
     #[test]
-    fn a_plan_carried_out_leaves_nothing_to_do(want in wishes(), mut model in models()) {
+    fn a_plan_carried_out_leaves_nothing_to_do(want in wishes(), mut model in models(), checked: bool) {
         let desired = desired(&want, &site()).unwrap();
+        let desired = if checked { probed(desired) } else { desired };
         let first = plan(&desired, &site(), &model.northbound());
         model.carry_out(&first);
         let second = plan(&desired, &site(), &model.northbound());
@@ -203,7 +278,7 @@ proptest! {
     #[test]
     fn what_is_not_ours_never_changes(want in wishes(), mut model in models(), gone: bool) {
         let before = foreign(&model);
-        let desired = if gone { Desired::nothing(want.owner(), &site()) } else { desired(&want, &site()).unwrap() };
+        let desired = if gone { Desired::nothing(want.owner(), &site()) } else { probed(desired(&want, &site()).unwrap()) };
         let plan = plan(&desired, &site(), &model.northbound());
         model.carry_out(&plan);
         prop_assert_eq!(foreign(&model), before);
@@ -250,6 +325,37 @@ fn every_way_to_spoil_a_row_has_its_word() {
     assert_eq!(spoilt(&|row| row.options = StrMap::default()), ["options"]);
     assert_eq!(spoilt(&|row| row.external_ids = StrMap::default()), ["marks"]);
     assert_eq!(spoilt(&|row| row.name = "x".into()), ["name"]);
+}
+
+#[test]
+fn every_way_to_spoil_a_health_check_is_drift_and_mended() {
+    let desired = probed(web());
+    let mut model = Model::project("shop");
+    model.carry_out(&plan(&desired, &site(), &model.northbound()));
+    assert!(plan(&desired, &site(), &model.northbound()).is_empty());
+    let (uuid, check) = (desired.rows[0].uuid, desired.rows[0].checks[0].uuid);
+    let spoils: [&dyn Fn(&mut Model); 5] = [
+        &|model| model.rows.get_mut(&uuid).unwrap().health_check = Set::default(),
+        &|model| model.rows.get_mut(&uuid).unwrap().ip_port_mappings = StrMap::default(),
+        &|model| model.checks.get_mut(&check).unwrap().options = StrMap::default(),
+        &|model| model.checks.get_mut(&check).unwrap().vip = "192.0.2.9:80".into(),
+        &|model| {
+            let extra = Uuid::from_u128(9);
+            model.checks.insert(extra, HealthCheck::default());
+            model.rows.get_mut(&uuid).unwrap().health_check = [check, extra].into_iter().collect();
+        },
+    ];
+    for spoil in spoils {
+        let (before, mut wrong) = (model.clone(), model.clone());
+        spoil(&mut wrong);
+        wrong.collect();
+        let mend = plan(&desired, &site(), &wrong.northbound());
+        assert_eq!(kinds(&mend), ["health_check"]);
+        wrong.carry_out(&mend);
+        assert_eq!(wrong, before);
+    }
+    model.carry_out(&plan(&web(), &site(), &model.northbound()));
+    assert_eq!(model, served(), "without the annotation nothing is left of it");
 }
 
 #[test]

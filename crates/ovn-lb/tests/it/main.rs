@@ -5,6 +5,7 @@ mod data_path;
 mod eips;
 mod fence;
 mod harness;
+mod health;
 mod leftovers;
 mod operators;
 mod realised;
