@@ -28,6 +28,7 @@ const AFTER: &str = "\
 Examples:
   groundcrew ovn-lb --ovn-nb tcp:192.0.2.10:6641            serve Services from OVN
   groundcrew ovn-lb --ovn-nb tcp:192.0.2.10:6641 --dry-run  show what it would do
+  groundcrew lb-watcher --ovn-nb tcp:192.0.2.10:6641        watch the load balancers of kube-dc's manager
   groundcrew crds | kubectl apply -f -                      install or upgrade the custom resources";
 
 #[derive(Debug, Subcommand)]
@@ -37,6 +38,12 @@ enum Command {
     /// A Service of the class groundcrew.dev/ovn gets an address from an AddressPool, and a load balancer on it on the
     /// router and on the switch of its namespace. What somebody else changes there is put right at once.
     OvnLb(Box<OvnLb>),
+    /// Watch the OVN load balancers of kube-dc's own manager, and have it rebuild what somebody changed
+    ///
+    /// For clusters that keep that manager. Every Service with an address is compared with OVN the moment OVN changes;
+    /// where a load balancer was deleted or changed behind the manager's back, the manager is woken by an annotation,
+    /// and people are told who did it. OVN is only read.
+    LbWatcher(Box<LbWatcher>),
     /// Print the custom resource definitions as YAML
     Crds,
     /// Print the version
@@ -47,6 +54,14 @@ enum Command {
 struct OvnLb {
     #[command(flatten)]
     ovn: groundcrew_ovn_lb::Args,
+    #[command(flatten)]
+    runtime: RuntimeArgs,
+}
+
+#[derive(Debug, clap::Args)]
+struct LbWatcher {
+    #[command(flatten)]
+    watcher: groundcrew_lb_watcher::Args,
     #[command(flatten)]
     runtime: RuntimeArgs,
 }
@@ -64,6 +79,12 @@ async fn main() -> ExitCode {
                 groundcrew_ovn_lb::start(&runtime, ovn, Arc::new(Nobody)).await
             })
             .await
+        }
+        Command::LbWatcher(line) => {
+            let LbWatcher { watcher, runtime } = *line;
+            let runtime = groundcrew_lb_watcher::without_marks(runtime);
+            let start = async move |runtime| groundcrew_lb_watcher::start(&runtime, watcher).await;
+            runtime::run("lb-watcher", runtime, start).await
         }
         Command::Crds => print(crds::yaml()),
         Command::Version => print(Ok(concat!("groundcrew ", env!("CARGO_PKG_VERSION"), "\n").to_owned())),

@@ -1,0 +1,89 @@
+//! Who changed the load balancers: from what a change took and what it left, and from what kube-ovn-controller did near
+//! that time. Used by the watcher alone and by the controller that owns its rows.
+
+mod cause;
+mod kube_ovn;
+mod watch;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use groundcrew_core::drift::{Attribute, Cause, Round, Shift};
+use groundcrew_core::leader::Moment;
+use groundcrew_core::runtime::Runtime;
+use tokio::sync::watch as channel;
+
+pub(crate) use cause::KUBE_OVN_COLLECTION;
+pub use cause::LABELS;
+pub(crate) use kube_ovn::KubeOvn;
+pub(crate) use watch::follow;
+
+/// Changes that are remembered. Each drift asks for its cause at once, so few are enough.
+const REMEMBERED: usize = 1_024;
+/// A drift is found this long after the change that made it, at most.
+const NEAR: Duration = Duration::from_secs(10);
+
+/// Knows what happened lately. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Attribution {
+    state: Arc<Mutex<State>>,
+    changed: Arc<channel::Sender<u64>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    shifts: VecDeque<(Moment, Shift)>,
+    kube_ovn: KubeOvn,
+}
+
+impl Attribution {
+    /// Starts to follow kube-ovn-controller's pods and Lease in this namespace. Where they cannot be read, what OVN shows
+    /// is the only evidence; nothing waits for them.
+    #[must_use]
+    pub fn start(runtime: &Runtime, kube_ovn_namespace: &str) -> Self {
+        let attribution = Self::default();
+        follow(runtime, kube_ovn_namespace, &attribution);
+        attribution
+    }
+
+    /// Counts up with each restart, new pod and new leader of kube-ovn-controller.
+    pub(crate) fn kube_ovn_changes(&self) -> channel::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// What kube-ovn-controller did last, in words, if it was near this time.
+    pub(crate) fn kube_ovn_near(&self, moment: Moment) -> Option<String> {
+        self.lock().kube_ovn.near(moment).map(|change| change.words(moment))
+    }
+
+    pub(crate) fn kube_ovn(&self, change: impl FnOnce(&mut KubeOvn) -> bool) {
+        let changed = change(&mut self.lock().kube_ovn);
+        if changed {
+            self.changed.send_modify(|count| *count += 1);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Attribute for Attribution {
+    fn observe(&self, shift: &Shift, seen: Moment) {
+        // The quiet ones too: a drift that came with one of them was not made by the one before.
+        let mut state = self.lock();
+        if state.shifts.len() == REMEMBERED {
+            state.shifts.pop_front();
+        }
+        state.shifts.push_back((seen, shift.clone()));
+    }
+
+    fn cause(&self, round: &Round) -> Cause {
+        let state = self.lock();
+        // The latest that is not later than the drift, and not long before it.
+        let near = |seen: Moment| round.seen >= seen && seen.until(round.seen) < NEAR;
+        let shift = state.shifts.iter().rev().find(|(seen, _)| near(*seen)).map(|(_, shift)| shift);
+        cause::cause(shift, round, &state.kube_ovn)
+    }
+}

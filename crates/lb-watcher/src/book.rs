@@ -1,0 +1,416 @@
+//! What was seen of each Service before, and what follows from what is seen now. Pure: the time is an argument.
+//!
+//! A difference is drift when nothing in Kubernetes explains it: the Service is as it was when the rows were last as
+//! they should be. What Kubernetes changed a moment ago is the manager's work in progress, and gets time to settle. What
+//! never was as we compute it is kube-dc's own way of seeing things: told once, never repaired.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use groundcrew_core::key::ServiceKey;
+use groundcrew_core::leader::Moment;
+use groundcrew_core::provider::Protocol;
+use ovsdb_client::Uuid;
+
+use crate::cluster::Service;
+use crate::names::row_name;
+use crate::verify::{Finding, Kind, Sight};
+use crate::wanted::Wanted;
+
+/// Between two requests for the same repair that nobody answers.
+const LONGEST_PATIENCE: Duration = Duration::from_mins(10);
+
+/// How long others are given.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// For the manager to follow a change in Kubernetes.
+    pub(crate) settle: Duration,
+    /// For the manager to repair what it was asked to.
+    pub(crate) repair: Duration,
+}
+
+#[derive(Debug)]
+pub(crate) struct Book {
+    patience: Patience,
+    entries: HashMap<ServiceKey, Entry>,
+    open: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    uid: Box<str>,
+    shape: u64,
+    shape_since: Moment,
+    /// Doubtful findings that were there when this shape had settled; `None` until then.
+    known: Option<Vec<u64>>,
+    backends: Backends,
+    extras: Vec<(Protocol, Uuid, u64)>,
+    /// The last change of OVN that concerned it and was not looked at yet.
+    touched: Option<Touch>,
+    /// The last change that took a row of it away: the manager may have made it again and lost it between two looks.
+    taken: Option<Touch>,
+    /// The manager was last asked with this.
+    resync: Option<Box<str>>,
+    open: Option<Box<Open>>,
+}
+
+#[derive(Debug, Default)]
+struct Backends {
+    wanted: u64,
+    /// Whether the row once had exactly these.
+    matched: bool,
+    told: bool,
+    differ_since: Option<Moment>,
+}
+
+/// One change of OVN: when it was seen, and its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Touch {
+    pub(crate) seen: Moment,
+    pub(crate) round: u64,
+}
+
+/// A drift that is not repaired yet.
+#[derive(Debug)]
+struct Open {
+    seen: Moment,
+    touch: Option<Touch>,
+    kinds: BTreeSet<Kind>,
+    /// The brake let it pass.
+    admitted: bool,
+    asked: Option<Moment>,
+    attempts: u32,
+    cause: &'static str,
+    row_missing: bool,
+    place_missing: bool,
+}
+
+/// What follows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Judgement {
+    /// Not one of kube-dc's Services.
+    NotOurs,
+    /// As it should be.
+    Fine { repaired: Option<Repaired> },
+    /// Not as it should be, but somebody is still to be given this time.
+    Wait(Duration),
+    /// Changed behind its owner's back. The same answer comes again until [`Book::asked`].
+    Drift(Alarm),
+    /// Differs from what we compute, and always did.
+    Odd(Vec<Finding>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Alarm {
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) seen: Moment,
+    /// The change of OVN that told it; `None` where no change did.
+    pub(crate) touch: Option<Touch>,
+    /// How often the manager was asked already.
+    pub(crate) attempts: u32,
+    /// Whether the brake has let it pass already.
+    pub(crate) admitted: bool,
+}
+
+impl Alarm {
+    /// Whether the manager can do something about it: it makes no routers and no switches.
+    pub(crate) fn is_repairable(&self) -> bool {
+        self.findings.iter().any(|finding| !is_about_the_place(finding.kind))
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Repaired {
+    pub(crate) kinds: BTreeSet<Kind>,
+    pub(crate) took: Duration,
+    /// Whom it was put down to when the manager was asked; `None` if it was repaired before.
+    pub(crate) cause: Option<&'static str>,
+}
+
+fn is_about_the_place(kind: Kind) -> bool {
+    use Kind::{RouterAmbiguous, RouterMissing, SwitchAmbiguous, SwitchMissing};
+    matches!(kind, RouterMissing | SwitchMissing | RouterAmbiguous | SwitchAmbiguous)
+}
+
+impl Book {
+    pub(crate) fn new(patience: Patience) -> Self {
+        Self { patience, entries: HashMap::new(), open: 0 }
+    }
+
+    /// How many Services are not as they should be.
+    pub(crate) fn open_count(&self) -> usize {
+        self.open
+    }
+
+    /// How many Services are verified.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether the next difference of this Service would be news: it is known, settled and fine.
+    pub(crate) fn is_fine(&self, key: &ServiceKey, wanted: &Wanted) -> bool {
+        let fine = |e: &Entry| e.open.is_none() && e.known.is_some() && e.shape == wanted.shape();
+        self.entries.get(key).is_some_and(fine)
+    }
+
+    /// OVN has changed something of this Service; `taken` if one of its rows is gone by it.
+    pub(crate) fn touch(&mut self, key: &ServiceKey, touch: Touch, taken: bool) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.taken = if taken { Some(touch) } else { entry.taken };
+            // The first since the last look is the one that may have broken something.
+            entry.touched.get_or_insert(touch);
+        }
+    }
+
+    /// It is gone, or not to be verified any more.
+    pub(crate) fn forget(&mut self, key: &ServiceKey) {
+        if self.entries.remove(key).is_some_and(|entry| entry.open.is_some()) {
+            self.open -= 1;
+        }
+    }
+
+    /// The brake let the open drift pass, once for all tries to ask. Returns whether there is one.
+    pub(crate) fn admitted(&mut self, key: &ServiceKey) -> bool {
+        let open = self.entries.get_mut(key).and_then(|entry| entry.open.as_mut());
+        open.map(|open| open.admitted = true).is_some()
+    }
+
+    /// The manager was asked, or the drift was reported where nobody is asked.
+    pub(crate) fn asked(&mut self, key: &ServiceKey, with: Option<&str>, cause: &'static str, now: Moment) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        if let Some(with) = with {
+            entry.resync = Some(with.into());
+        }
+        if let Some(open) = &mut entry.open {
+            open.asked = Some(now);
+            open.attempts += 1;
+            open.cause = cause;
+        }
+    }
+
+    pub(crate) fn judge(&mut self, service: &Service, wanted: &Wanted, sight: Sight, now: Moment) -> Judgement {
+        let key = &service.key;
+        if self.entries.get(key).is_some_and(|entry| entry.uid != service.uid) {
+            self.forget(key);
+        }
+        if !self.entries.contains_key(key) {
+            let ours = service.finalizer || sight.has_row || (sight.has_place && !service.class);
+            if !ours {
+                return Judgement::NotOurs;
+            }
+            self.entries.insert(key.clone(), Entry::new(service, wanted, now));
+        }
+        let Some(entry) = self.entries.get_mut(key) else { return Judgement::NotOurs };
+        let was_open = entry.open.is_some();
+        let judgement = entry.judge(service, wanted, sight, now, self.patience);
+        match (was_open, entry.open.is_some()) {
+            (false, true) => self.open += 1,
+            (true, false) => self.open -= 1,
+            _ => {}
+        }
+        judgement
+    }
+}
+
+/// What one look makes of the findings.
+#[derive(Default)]
+struct Sorted {
+    drifted: Vec<Finding>,
+    odd: Vec<Finding>,
+    wait: Option<Duration>,
+}
+
+impl Sorted {
+    fn wait_for(&mut self, time: Duration) {
+        self.wait = Some(self.wait.map_or(time, |already| already.min(time)));
+    }
+}
+
+impl Entry {
+    fn new(service: &Service, wanted: &Wanted, now: Moment) -> Self {
+        Self {
+            uid: service.uid.clone(),
+            shape: wanted.shape(),
+            shape_since: now,
+            known: None,
+            backends: Backends { wanted: wanted.backends(), ..Backends::default() },
+            extras: Vec::new(),
+            touched: None,
+            taken: None,
+            resync: service.resync.clone(),
+            open: None,
+        }
+    }
+
+    fn judge(
+        &mut self,
+        service: &Service,
+        wanted: &Wanted,
+        sight: Sight,
+        now: Moment,
+        patience: Patience,
+    ) -> Judgement {
+        self.follow(service, wanted, now);
+        let (touch, taken) = (self.touched.take(), self.taken.take());
+        let mut sorted = Sorted::default();
+        self.sort_extras(service, &sight, &mut sorted);
+        let (backends, shape): (Vec<_>, Vec<_>) = sight.findings.into_iter().partition(|f| f.kind == Kind::Backends);
+        let incomplete =
+            shape.iter().any(|f| matches!(f.kind, Kind::RowMissing | Kind::RowDuplicate | Kind::VipMissing));
+        self.sort_shape(shape, now, patience, &mut sorted);
+        if !incomplete {
+            self.sort_backends(backends, now, patience, &mut sorted);
+        }
+        if sorted.drifted.is_empty() {
+            return self.not_drifted(sorted, touch, now);
+        }
+        self.drifted(sorted.drifted, taken.or(touch), taken, now, patience)
+    }
+
+    /// Takes note of what Kubernetes says.
+    fn follow(&mut self, service: &Service, wanted: &Wanted, now: Moment) {
+        let (shape, backends) = (wanted.shape(), wanted.backends());
+        if self.shape != shape {
+            (self.shape, self.shape_since, self.known) = (shape, now, None);
+        }
+        if self.backends.wanted != backends {
+            self.backends = Backends { wanted: backends, ..Backends::default() };
+        }
+        if self.resync != service.resync {
+            // Another copy of us asked, or a person did.
+            self.resync.clone_from(&service.resync);
+            if let Some(open) = &mut self.open {
+                open.asked = Some(now);
+            }
+        }
+    }
+
+    fn sort_shape(&mut self, findings: Vec<Finding>, now: Moment, patience: Patience, sorted: &mut Sorted) {
+        let Some(known) = &mut self.known else {
+            let left = now.until(self.shape_since + patience.settle);
+            if !findings.is_empty() && self.open.is_none() && !left.is_zero() {
+                return sorted.wait_for(left);
+            }
+            let (sure, doubtful): (Vec<_>, Vec<_>) = findings.into_iter().partition(|f| f.sure);
+            self.known = Some(doubtful.iter().map(|f| f.id).collect());
+            sorted.odd.extend(doubtful);
+            sorted.drifted.extend(sure);
+            return;
+        };
+        known.retain(|id| findings.iter().any(|f| f.id == *id));
+        sorted.drifted.extend(findings.into_iter().filter(|f| f.sure || !known.contains(&f.id)));
+    }
+
+    fn sort_backends(&mut self, findings: Vec<Finding>, now: Moment, patience: Patience, sorted: &mut Sorted) {
+        let backends = &mut self.backends;
+        if findings.is_empty() {
+            *backends = Backends { wanted: backends.wanted, matched: true, ..Backends::default() };
+            return;
+        }
+        let since = *backends.differ_since.get_or_insert(now);
+        let left = now.until(since + patience.settle);
+        if !left.is_zero() {
+            sorted.wait_for(left);
+        } else if backends.matched {
+            sorted.drifted.extend(findings);
+        } else if !backends.told {
+            backends.told = true;
+            sorted.odd.extend(findings);
+        }
+    }
+
+    /// Options are not kube-dc's: a change of them is told, and then is how it is.
+    fn sort_extras(&mut self, service: &Service, sight: &Sight, sorted: &mut Sorted) {
+        for (protocol, uuid, now) in &sight.extras {
+            let before = self.extras.iter().find(|(p, u, _)| p == protocol && u == uuid);
+            if before.is_some_and(|(_, _, before)| before != now) {
+                sorted.odd.push(Finding {
+                    kind: Kind::Options,
+                    sure: false,
+                    id: *now,
+                    row: row_name(&service.key, *protocol),
+                    expected: "options and health checks as they were".into(),
+                    found: "others".into(),
+                });
+            }
+        }
+        if !sight.extras.is_empty() {
+            self.extras.clone_from(&sight.extras);
+        }
+    }
+
+    fn not_drifted(&mut self, sorted: Sorted, touch: Option<Touch>, now: Moment) -> Judgement {
+        let repaired = self.open.take().map(|open| Repaired {
+            took: open.seen.until(now),
+            cause: open.asked.map(|_| open.cause),
+            kinds: open.kinds,
+        });
+        match (repaired, sorted.wait) {
+            (None, _) if !sorted.odd.is_empty() => Judgement::Odd(sorted.odd),
+            (None, Some(left)) => {
+                self.touched = touch;
+                Judgement::Wait(left)
+            }
+            (repaired, _) => Judgement::Fine { repaired },
+        }
+    }
+
+    fn drifted(
+        &mut self,
+        findings: Vec<Finding>,
+        touch: Option<Touch>,
+        taken: Option<Touch>,
+        now: Moment,
+        patience: Patience,
+    ) -> Judgement {
+        let seen = touch.map_or(now, |touch| touch.seen);
+        let open = self.open.get_or_insert_with(|| {
+            Box::new(Open {
+                seen,
+                touch,
+                kinds: BTreeSet::new(),
+                admitted: false,
+                asked: None,
+                attempts: 0,
+                cause: "",
+                row_missing: false,
+                place_missing: false,
+            })
+        });
+        open.kinds.extend(findings.iter().map(|f| f.kind));
+        let row_missing = findings.iter().any(|f| f.kind == Kind::RowMissing);
+        let place_missing = findings.iter().any(|f| is_about_the_place(f.kind));
+        let taken = taken.is_some_and(|taken| open.asked.is_some_and(|asked| taken.seen >= asked));
+        let gone_again = row_missing && (!open.row_missing || taken);
+        let place_is_back = open.place_missing && !place_missing;
+        (open.row_missing, open.place_missing) = (row_missing, place_missing);
+        if open.asked.is_some() && (gone_again || place_is_back) {
+            // Nobody waits for an answer to the old question: what it led to is undone, or could not be done then.
+            (open.seen, open.touch, open.asked, open.attempts) = (seen, touch, None, 0);
+            open.admitted = false;
+        }
+        if let Some(asked) = open.asked {
+            let patience = patience.repair.saturating_mul(1 << open.attempts.saturating_sub(1).min(10));
+            let left = now.until(asked + patience.min(LONGEST_PATIENCE));
+            if !left.is_zero() {
+                return Judgement::Wait(left);
+            }
+            if findings.iter().all(|f| !f.sure && !is_about_the_place(f.kind) && f.kind != Kind::RowMissing) {
+                return self.accept(findings);
+            }
+        }
+        let Some(open) = &self.open else { return Judgement::Fine { repaired: None } };
+        let Open { seen, touch, attempts, admitted, .. } = **open;
+        Judgement::Drift(Alarm { findings, seen, touch, attempts, admitted })
+    }
+
+    /// The manager was asked and left it so: it sees these things differently from us.
+    fn accept(&mut self, findings: Vec<Finding>) -> Judgement {
+        self.open = None;
+        (self.backends.matched, self.backends.told) = (false, true);
+        if let Some(known) = &mut self.known {
+            known.extend(findings.iter().filter(|f| f.kind != Kind::Backends).map(|f| f.id));
+        }
+        Judgement::Odd(findings)
+    }
+}

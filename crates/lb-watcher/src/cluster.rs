@@ -1,0 +1,341 @@
+//! What the watcher knows of the cluster: Services of type `LoadBalancer`, and the `EndpointSlices` of all, each as few
+//! bytes as it can be kept in.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use groundcrew_api::names::annotation::{LB_RESYNC_TIMESTAMP, PAUSED};
+use groundcrew_api::names::finalizer::KUBE_DC_SERVICE;
+use groundcrew_core::key::ServiceKey;
+use groundcrew_core::provider::Protocol;
+use groundcrew_core::watch::Sink;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::discovery::v1 as discovery;
+
+use crate::names::{PROTOCOLS, possible_owners, row_name};
+
+/// What is kept of a Service of type `LoadBalancer`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Service {
+    pub(crate) key: ServiceKey,
+    pub(crate) uid: Box<str>,
+    pub(crate) resource_version: Box<str>,
+    pub(crate) deleting: bool,
+    /// kube-dc's finalizer is on it: it is kube-dc's beyond doubt.
+    pub(crate) finalizer: bool,
+    /// It asks for another controller than the one that takes everything.
+    pub(crate) class: bool,
+    pub(crate) paused: bool,
+    pub(crate) ports: Box<[Port]>,
+    pub(crate) ingress: Box<[IpAddr]>,
+    /// What we, or a predecessor, last asked the manager with.
+    pub(crate) resync: Option<Box<str>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Port {
+    pub(crate) name: Box<str>,
+    pub(crate) protocol: Protocol,
+    pub(crate) port: u16,
+}
+
+/// What is kept of an `EndpointSlice`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Slice {
+    pub(crate) ports: Box<[(Box<str>, Protocol, u16)]>,
+    /// Addresses that are ready: the others are not in the Endpoints that kube-dc reads.
+    pub(crate) ready: Box<[IpAddr]>,
+}
+
+impl Service {
+    /// Whether there is something to verify: it was served, and nobody asked to leave it alone.
+    pub(crate) fn is_served(&self) -> bool {
+        !self.deleting && !self.paused && !self.ingress.is_empty()
+    }
+
+    fn has(&self, protocol: Protocol) -> bool {
+        self.ports.iter().any(|port| port.protocol == protocol)
+    }
+
+    fn read(from: &core::Service) -> Option<Self> {
+        let (meta, spec) = (&from.metadata, from.spec.as_ref()?);
+        if spec.type_.as_deref() != Some("LoadBalancer") {
+            return None;
+        }
+        let annotation = |name: &str| meta.annotations.as_ref().and_then(|a| a.get(name)).map(String::as_str);
+        let ingress = from.status.iter().filter_map(|s| s.load_balancer.as_ref()?.ingress.as_ref()).flatten();
+        let ports = spec.ports.iter().flatten().filter_map(|port| {
+            Some(Port {
+                name: port.name.as_deref().unwrap_or_default().into(),
+                protocol: protocol(port.protocol.as_deref())?,
+                port: u16::try_from(port.port).ok()?,
+            })
+        });
+        Some(Self {
+            key: ServiceKey::new(meta.namespace.as_deref()?, meta.name.as_deref()?),
+            uid: meta.uid.as_deref()?.into(),
+            resource_version: meta.resource_version.as_deref()?.into(),
+            deleting: meta.deletion_timestamp.is_some(),
+            finalizer: meta.finalizers.iter().flatten().any(|finalizer| finalizer == KUBE_DC_SERVICE),
+            class: spec.load_balancer_class.is_some(),
+            paused: annotation(PAUSED) == Some("true"),
+            ports: ports.collect(),
+            ingress: ingress.filter_map(|ingress| ingress.ip.as_deref()?.parse().ok()).collect(),
+            resync: annotation(LB_RESYNC_TIMESTAMP).map(Into::into),
+        })
+    }
+}
+
+impl Slice {
+    fn read(from: &discovery::EndpointSlice) -> Self {
+        let ports = from.ports.iter().flatten().filter_map(|port| {
+            let name = port.name.as_deref().unwrap_or_default().into();
+            Some((name, protocol(port.protocol.as_deref())?, u16::try_from(port.port?).ok()?))
+        });
+        let is_ready = |endpoint: &&discovery::Endpoint| {
+            // "Unknown" counts as ready, as the API's documentation asks.
+            endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) != Some(false)
+        };
+        let ready = from.endpoints.iter().filter(is_ready);
+        Self {
+            ports: ports.collect(),
+            ready: ready.filter_map(|endpoint| endpoint.addresses.first()?.parse().ok()).collect(),
+        }
+    }
+}
+
+fn protocol(name: Option<&str>) -> Option<Protocol> {
+    match name {
+        None | Some("TCP") => Some(Protocol::Tcp),
+        Some("UDP") => Some(Protocol::Udp),
+        // kube-dc makes no rows for others.
+        Some(_) => None,
+    }
+}
+
+fn slice_id(from: &discovery::EndpointSlice) -> Option<(ServiceKey, Box<str>)> {
+    let service = from.metadata.labels.as_ref()?.get("kubernetes.io/service-name")?;
+    let key = ServiceKey::new(from.metadata.namespace.as_deref()?, service.as_str());
+    Some((key, from.metadata.name.as_deref()?.into()))
+}
+
+/// Called with each Service that should be looked at again.
+type Wake = dyn Fn(ServiceKey) + Send + Sync;
+
+pub(crate) struct Cluster {
+    state: RwLock<State>,
+    wake: Box<Wake>,
+}
+
+#[derive(Default)]
+struct State {
+    services: HashMap<ServiceKey, Arc<Service>>,
+    /// Slices of each Service by their own name.
+    slices: HashMap<ServiceKey, BTreeMap<Box<str>, Slice>>,
+}
+
+impl Cluster {
+    pub(crate) fn new(wake: Box<Wake>) -> Self {
+        Self { state: RwLock::default(), wake }
+    }
+
+    pub(crate) fn service(&self, key: &ServiceKey) -> Option<Arc<Service>> {
+        self.read().services.get(key).cloned()
+    }
+
+    /// Runs `f` over the slices of a Service.
+    pub(crate) fn with_slices<T>(&self, key: &ServiceKey, f: impl FnOnce(&[&Slice]) -> T) -> T {
+        let state = self.read();
+        let slices: Vec<_> = state.slices.get(key).into_iter().flat_map(BTreeMap::values).collect();
+        f(&slices)
+    }
+
+    pub(crate) fn keys(&self) -> Vec<ServiceKey> {
+        self.read().services.keys().cloned().collect()
+    }
+
+    /// Services whose namespace is one of these.
+    pub(crate) fn in_namespaces(&self, is_one: impl Fn(&str) -> bool) -> Vec<ServiceKey> {
+        self.read().services.keys().filter(|key| is_one(&key.namespace)).cloned().collect()
+    }
+
+    /// The Services that a row of this name may belong to. More than one is kube-dc's own ambiguity.
+    pub(crate) fn claimants(&self, row: &str) -> Vec<ServiceKey> {
+        self.read().claimants(row)
+    }
+
+    fn put(&self, from: &core::Service) -> Option<ServiceKey> {
+        let Some(service) = Service::read(from) else {
+            // Not a load balancer, or not any more.
+            self.remove(&ServiceKey::new(from.metadata.namespace.as_deref()?, from.metadata.name.as_deref()?));
+            return None;
+        };
+        let key = service.key.clone();
+        let mut state = self.write();
+        let changed = state.services.get(&key).is_none_or(|present| **present != service);
+        let mut woken = state.twins(&key);
+        if changed {
+            state.services.insert(key.clone(), Arc::new(service));
+            woken.extend(state.twins(&key));
+        }
+        drop(state);
+        if changed {
+            self.wake_all(&key, woken);
+        }
+        Some(key)
+    }
+
+    fn remove(&self, key: &ServiceKey) {
+        let mut state = self.write();
+        let twins = state.twins(key);
+        let gone = state.services.remove(key).is_some();
+        drop(state);
+        if gone {
+            self.wake_all(key, twins);
+        }
+    }
+
+    fn wake_all(&self, key: &ServiceKey, twins: BTreeSet<ServiceKey>) {
+        (self.wake)(key.clone());
+        for twin in twins.into_iter().filter(|twin| twin != key) {
+            (self.wake)(twin);
+        }
+    }
+
+    fn put_slice(&self, from: &discovery::EndpointSlice) -> Option<(ServiceKey, Box<str>)> {
+        let (key, name) = slice_id(from)?;
+        let slice = Slice::read(from);
+        let mut state = self.write();
+        let slices = state.slices.entry(key.clone()).or_default();
+        let changed = slices.get(&name) != Some(&slice);
+        slices.insert(name.clone(), slice);
+        let wake = changed && state.services.contains_key(&key);
+        drop(state);
+        if wake {
+            (self.wake)(key.clone());
+        }
+        Some((key, name))
+    }
+
+    fn remove_slice(&self, key: &ServiceKey, name: &str) {
+        let mut state = self.write();
+        let Entry::Occupied(mut slices) = state.slices.entry(key.clone()) else { return };
+        let changed = slices.get_mut().remove(name).is_some();
+        if slices.get().is_empty() {
+            slices.remove();
+        }
+        let wake = changed && state.services.contains_key(key);
+        drop(state);
+        if wake {
+            (self.wake)(key.clone());
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn claimants(&self, row: &str) -> Vec<ServiceKey> {
+        let owners = possible_owners(row);
+        let claiming =
+            owners.filter(|(key, protocol)| self.services.get(key).is_some_and(|service| service.has(*protocol)));
+        claiming.map(|(key, _)| key).collect()
+    }
+
+    /// Every Service, this one included, that claims a row of the same name as one of this one's.
+    fn twins(&self, key: &ServiceKey) -> BTreeSet<ServiceKey> {
+        PROTOCOLS.into_iter().flat_map(|protocol| self.claimants(&row_name(key, protocol))).collect()
+    }
+}
+
+/// Feeds the Service watch into the cache.
+pub(crate) struct ServiceSink {
+    cluster: Arc<Cluster>,
+    /// Keys seen since the list began; the others are gone when it ends.
+    listed: HashSet<ServiceKey>,
+}
+
+impl ServiceSink {
+    pub(crate) fn new(cluster: Arc<Cluster>) -> Self {
+        Self { cluster, listed: HashSet::new() }
+    }
+}
+
+impl Sink<core::Service> for ServiceSink {
+    fn apply(&mut self, object: core::Service) {
+        self.cluster.put(&object);
+    }
+
+    fn delete(&mut self, object: core::Service) {
+        if let (Some(namespace), Some(name)) = (object.metadata.namespace, object.metadata.name) {
+            self.cluster.remove(&ServiceKey::new(namespace, name));
+        }
+    }
+
+    fn list_begins(&mut self) {
+        self.listed.clear();
+    }
+
+    fn listed(&mut self, object: core::Service) {
+        self.listed.extend(self.cluster.put(&object));
+    }
+
+    fn list_complete(&mut self) {
+        let listed = std::mem::take(&mut self.listed);
+        for key in self.cluster.keys().into_iter().filter(|key| !listed.contains(key)) {
+            self.cluster.remove(&key);
+        }
+    }
+}
+
+/// Feeds the `EndpointSlice` watch into the cache.
+pub(crate) struct SliceSink {
+    cluster: Arc<Cluster>,
+    listed: HashSet<(ServiceKey, Box<str>)>,
+}
+
+impl SliceSink {
+    pub(crate) fn new(cluster: Arc<Cluster>) -> Self {
+        Self { cluster, listed: HashSet::new() }
+    }
+}
+
+impl Sink<discovery::EndpointSlice> for SliceSink {
+    fn apply(&mut self, object: discovery::EndpointSlice) {
+        self.cluster.put_slice(&object);
+    }
+
+    fn delete(&mut self, object: discovery::EndpointSlice) {
+        if let Some((key, name)) = slice_id(&object) {
+            self.cluster.remove_slice(&key, &name);
+        }
+    }
+
+    fn list_begins(&mut self) {
+        self.listed.clear();
+    }
+
+    fn listed(&mut self, object: discovery::EndpointSlice) {
+        self.listed.extend(self.cluster.put_slice(&object));
+    }
+
+    fn list_complete(&mut self) {
+        let listed = std::mem::take(&mut self.listed);
+        let held: Vec<_> = {
+            let state = self.cluster.read();
+            let all = state.slices.iter().flat_map(|(key, slices)| slices.keys().map(move |name| (key, name)));
+            all.map(|(key, name)| (key.clone(), name.clone())).collect()
+        };
+        for (key, name) in held.into_iter().filter(|id| !listed.contains(id)) {
+            self.cluster.remove_slice(&key, &name);
+        }
+    }
+}

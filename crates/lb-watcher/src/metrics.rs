@@ -1,0 +1,101 @@
+//! What an operator can see of the watch.
+
+use groundcrew_core::metrics::{counter, counters, gauge, seconds};
+use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, Registry};
+
+use crate::attribution::LABELS;
+use crate::verify::Kind;
+
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    pub(crate) found: IntCounterVec,
+    pub(crate) repaired: IntCounterVec,
+    pub(crate) repair: Histogram,
+    pub(crate) mass: IntCounterVec,
+    pub(crate) flapping: IntGauge,
+    pub(crate) open: IntGauge,
+    pub(crate) connected: IntGauge,
+    pub(crate) services: IntGauge,
+    pub(crate) verified: IntCounter,
+    pub(crate) comparisons: IntCounter,
+    pub(crate) compared_at: IntGauge,
+    pub(crate) missed: IntCounter,
+    pub(crate) requests: IntCounterVec,
+    pub(crate) orphans: IntGauge,
+    pub(crate) ambiguous: IntGauge,
+    pub(crate) kube_ovn_changes: IntCounter,
+    pub(crate) vigil: IntGauge,
+}
+
+impl Metrics {
+    pub(crate) fn new(registry: &Registry) -> prometheus::Result<Self> {
+        let counter = |name: &str, help: &str| counter(registry, name, help);
+        let counters = |name: &str, help: &str, labels: &[&str]| counters(registry, name, help, labels);
+        let gauge = |name: &str, help: &str| gauge(registry, name, help);
+        let metrics = Self {
+            found: counters("groundcrew_drift_found_total", "Drift found, by kind and cause.", &["kind", "cause"])?,
+            repaired: counters(
+                "groundcrew_drift_repaired_total",
+                "Drift that is repaired, by kind and cause.",
+                &["kind", "cause"],
+            )?,
+            repair: seconds(
+                registry,
+                "groundcrew_drift_repair_seconds",
+                "Time from the change in OVN to the load balancer being as it should.",
+            )?,
+            mass: counters(
+                "groundcrew_drift_mass_rounds_total",
+                "Changes of OVN that hit several Services at once, by cause.",
+                &["cause"],
+            )?,
+            flapping: gauge("groundcrew_drift_flapping_count", "Services that are changed again and again.")?,
+            open: gauge("groundcrew_drift_open_count", "Services that are not as they should be.")?,
+            connected: gauge(
+                "groundcrew_watcher_connected_bool",
+                "Whether the view of the northbound database is current.",
+            )?,
+            services: gauge("groundcrew_watcher_services_count", "Services that are verified.")?,
+            verified: counter("groundcrew_watcher_rows_verified_total", "Rows compared by full comparisons.")?,
+            comparisons: counter("groundcrew_watcher_full_comparisons_total", "Full comparisons that were completed.")?,
+            compared_at: gauge(
+                "groundcrew_watcher_last_full_comparison_timestamp_seconds",
+                "When the last full comparison was completed.",
+            )?,
+            missed: counter(
+                "groundcrew_watcher_missed_changes_total",
+                "Drift that a full comparison found and no change of OVN had told; should stay 0.",
+            )?,
+            requests: counters(
+                "groundcrew_watcher_repair_requests_total",
+                "Annotations written to have a load balancer rebuilt, by how the write ended.",
+                &["outcome"],
+            )?,
+            orphans: gauge("groundcrew_watcher_orphans_count", "Rows under kube-dc's names that have no Service.")?,
+            ambiguous: gauge(
+                "groundcrew_watcher_ambiguous_names_count",
+                "Row names that several Services share, because of kube-dc's way to make them.",
+            )?,
+            kube_ovn_changes: counter(
+                "groundcrew_watcher_kube_ovn_changes_total",
+                "Restarts, new pods and new leaders of kube-ovn-controller.",
+            )?,
+            vigil: gauge(
+                "groundcrew_watcher_vigil_bool",
+                "Whether everything is compared again and again, because kube-ovn-controller has just started.",
+            )?,
+        };
+        // They exist from the start, so that a rate over the first one is not lost.
+        for cause in LABELS {
+            metrics.mass.with_label_values(&[cause]);
+            for kind in Kind::ALL {
+                metrics.found.with_label_values(&[kind.label(), cause]);
+                metrics.repaired.with_label_values(&[kind.label(), cause]);
+            }
+        }
+        for outcome in ["ok", "conflict", "gone", "failed"] {
+            metrics.requests.with_label_values(&[outcome]);
+        }
+        Ok(metrics)
+    }
+}

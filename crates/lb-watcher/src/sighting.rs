@@ -1,0 +1,196 @@
+//! What a change of OVN concerns, and what it is evidence of. It never says what to do about it.
+
+use std::collections::BTreeSet;
+
+use groundcrew_api::names::kube_ovn::is_own_load_balancer;
+use groundcrew_core::drift::Shift;
+use groundcrew_core::key::ServiceKey;
+use ovsdb_client::{Changed, Row, Rows, Uuid};
+
+use crate::cluster::Cluster;
+use crate::northbound::{LoadBalancer, Northbound, PlaceKind};
+use crate::wanted::Site;
+
+/// Names that are remembered; past it they are forgotten, and a router that comes back is just a new one.
+const MOST_GONE: usize = 4_096;
+
+/// Reads changes in their order.
+pub(crate) struct Sightings<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) site: &'a Site,
+    /// Routers and switches that were deleted: when they come back under their name, they were made again.
+    pub(crate) gone: BTreeSet<(PlaceKind, String)>,
+}
+
+/// One change.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sighting {
+    /// Services to look at; `None` is all of them.
+    pub(crate) services: Option<BTreeSet<ServiceKey>>,
+    /// Those among them of which a row is gone.
+    pub(crate) taken: BTreeSet<ServiceKey>,
+    pub(crate) shift: Shift,
+}
+
+impl Sightings<'_> {
+    pub(crate) fn read(&mut self, changed: &Changed<Northbound>) -> Sighting {
+        let (before, after) = (&*changed.before, &*changed.after);
+        match &changed.rows {
+            Rows::Some(rows) => {
+                let of = |table: &str| rows.iter().filter(|row| *row.table == *table).map(|row| row.uuid).collect();
+                let touched = Touched {
+                    load_balancers: of(LoadBalancer::TABLE),
+                    places: PlaceKind::ALL.map(|kind| (kind, of(kind.table()))),
+                };
+                let services = self.services(before, after, &touched);
+                let gone = touched.load_balancers.iter().filter(|uuid| after.load_balancers.get(**uuid).is_none());
+                let taken = gone.flat_map(|uuid| self.owners(*uuid, before, after)).collect();
+                Sighting { services: Some(services), taken, shift: self.shift(before, after, &touched) }
+            }
+            // The first sight of the database is evidence of nothing.
+            Rows::Everything if changed.before.generation() == 0 => Sighting::default(),
+            Rows::Everything => {
+                let all = |kind| before.all_places(kind).chain(after.all_places(kind)).map(|(uuid, _)| uuid).collect();
+                let load_balancers = before.load_balancers.iter().map(|(uuid, _)| uuid).collect();
+                let touched = Touched { load_balancers, places: PlaceKind::ALL.map(|kind| (kind, all(kind))) };
+                let shift = Shift { unseen: true, ..self.shift(before, after, &touched) };
+                Sighting { services: None, taken: BTreeSet::new(), shift }
+            }
+        }
+    }
+
+    fn services(&self, before: &Northbound, after: &Northbound, touched: &Touched) -> BTreeSet<ServiceKey> {
+        let mut services = BTreeSet::new();
+        for uuid in &touched.load_balancers {
+            services.extend(self.owners(*uuid, before, after));
+        }
+        // Names of routers and switches that came, went or got another name.
+        let mut names = BTreeSet::new();
+        for (kind, uuids) in &touched.places {
+            for uuid in uuids {
+                match (before.place(*kind, *uuid), after.place(*kind, *uuid)) {
+                    (Some((name, were)), Some((same, are))) if name == same => {
+                        for member in difference(were, are) {
+                            services.extend(self.owners(member, before, after));
+                        }
+                    }
+                    (was, is) => {
+                        names.extend([was, is].into_iter().flatten().map(|(name, _)| (*kind, name.to_string())));
+                    }
+                }
+            }
+        }
+        if !names.is_empty() {
+            services.extend(self.cluster.in_namespaces(|namespace| {
+                names.contains(&(PlaceKind::Router, self.site.router.of(namespace)))
+                    || names.contains(&(PlaceKind::Switch, self.site.switch.of(namespace)))
+            }));
+        }
+        services
+    }
+
+    /// Services that a row belongs or belonged to.
+    fn owners(&self, row: Uuid, before: &Northbound, after: &Northbound) -> Vec<ServiceKey> {
+        let names: BTreeSet<_> =
+            [before, after].iter().filter_map(|nb| nb.load_balancers.get(row)).map(|row| &row.name).collect();
+        names.into_iter().flat_map(|name| self.cluster.claimants(name)).collect()
+    }
+
+    fn shift(&mut self, before: &Northbound, after: &Northbound, touched: &Touched) -> Shift {
+        let mut shift = Shift::default();
+        let mut ours_replaced = 0;
+        for uuid in &touched.load_balancers {
+            let Some(row) = before.load_balancers.get(*uuid) else { continue };
+            if after.load_balancers.get(*uuid).is_some() {
+                continue;
+            }
+            let is_new = |uuid| before.load_balancers.get(uuid).is_none();
+            let is_ours = self.is_ours(row);
+            if after.load_balancers.find(|by| &by.name, row.name.clone()).any(|(uuid, _)| is_new(uuid)) {
+                shift.replaced += 1;
+                ours_replaced += usize::from(is_ours);
+            } else if is_ours {
+                shift.ours_removed += 1;
+            } else if !is_own_load_balancer(&row.name) {
+                shift.others_removed += 1;
+            }
+        }
+        for (kind, uuids) in &touched.places {
+            self.places(*kind, uuids, before, after, &mut shift);
+        }
+        shift.recreated.sort_unstable();
+        shift.recreated.dedup();
+        if shift.ours_removed + shift.others_removed > 0 {
+            // Only now: it reads every row.
+            for (_, row) in after.load_balancers.iter() {
+                let left = match row {
+                    row if is_own_load_balancer(&row.name) => &mut shift.native_left,
+                    row if self.is_ours(row) => &mut shift.ours_left,
+                    _ => &mut shift.others_left,
+                };
+                *left += 1;
+            }
+        }
+        shift.emptied = !before.is_empty()
+            && (after.is_empty() || (ours_replaced == 0 && shift.ours_removed > 0 && nothing_stayed(before, after)));
+        shift
+    }
+
+    fn places(
+        &mut self,
+        kind: PlaceKind,
+        uuids: &BTreeSet<Uuid>,
+        before: &Northbound,
+        after: &Northbound,
+        shift: &mut Shift,
+    ) {
+        let gone = uuids.iter().filter(|uuid| after.place(kind, **uuid).is_none());
+        for (name, _) in gone.filter_map(|uuid| before.place(kind, *uuid)) {
+            if self.gone.len() >= MOST_GONE {
+                self.gone.clear();
+            }
+            self.gone.insert((kind, name.to_string()));
+        }
+        let new = uuids.iter().filter(|uuid| before.place(kind, **uuid).is_none());
+        for (name, _) in new.filter_map(|uuid| after.place(kind, *uuid)) {
+            if self.gone.remove(&(kind, name.to_string())) {
+                shift.replaced += 1;
+                shift.recreated.push(name.to_string());
+            }
+        }
+    }
+
+    fn is_ours(&self, row: &LoadBalancer) -> bool {
+        !row.is_groundcrews() && !self.cluster.claimants(&row.name).is_empty()
+    }
+}
+
+struct Touched {
+    load_balancers: BTreeSet<Uuid>,
+    places: [(PlaceKind, BTreeSet<Uuid>); 2],
+}
+
+/// Whether no row of before is there any more.
+fn nothing_stayed(before: &Northbound, after: &Northbound) -> bool {
+    let stays = |kind| before.all_places(kind).any(|(uuid, _)| after.place(kind, uuid).is_some());
+    !before.load_balancers.iter().any(|(uuid, _)| after.load_balancers.get(uuid).is_some())
+        && !PlaceKind::ALL.into_iter().any(stays)
+}
+
+/// What is in one of two sorted sets but not in both, in one pass: a router may have ten thousand members.
+fn difference(a: &[Uuid], b: &[Uuid]) -> Vec<Uuid> {
+    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
+    let mut found = Vec::new();
+    loop {
+        match (a.peek(), b.peek()) {
+            (Some(x), Some(y)) if x == y => {
+                a.next();
+                b.next();
+            }
+            (Some(x), Some(y)) if x < y => found.extend(a.next()),
+            (Some(_), None) => found.extend(a.next()),
+            (_, Some(_)) => found.extend(b.next()),
+            (None, None) => return found,
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! The loop: a change of OVN or of Kubernetes, one look at each Service that it concerns, and what follows from it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use groundcrew_core::drift::{Attribute, Brake, Cause, Drift, Round};
+use groundcrew_core::key::ServiceKey;
+use groundcrew_core::leader::{Moment, Role, Term};
+use groundcrew_core::provider::Owner;
+use groundcrew_core::queue::{Outcome, Queue};
+use ovsdb_client::{Snapshot, Uuid};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::attribution::{Attribution, KUBE_OVN_COLLECTION};
+use crate::book::{Alarm, Book, Judgement, Repaired};
+use crate::cluster::{Cluster, Service};
+use crate::metrics::Metrics;
+use crate::northbound::Northbound;
+use crate::report::{Deed, Reporter};
+use crate::request::{Answer, Requests};
+use crate::rounds::Rounds;
+use crate::sighting::Sightings;
+use crate::verify::{Finding, verify};
+use crate::view::View;
+use crate::wanted::{Site, Wanted, wanted};
+
+/// How long a look waits for a server that does not answer.
+const NOT_CURRENT: Duration = Duration::from_secs(1);
+
+pub(crate) struct Watcher {
+    pub(crate) site: Site,
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) view: View,
+    pub(crate) queue: Arc<Queue<ServiceKey>>,
+    pub(crate) attribution: Attribution,
+    pub(crate) reporter: Reporter,
+    pub(crate) metrics: Metrics,
+    pub(crate) requests: Requests,
+    pub(crate) role: watch::Receiver<Role>,
+    pub(crate) settle: Duration,
+    pub(crate) report_only: bool,
+    pub(crate) dry_run: bool,
+    pub(crate) state: Mutex<State>,
+}
+
+pub(crate) struct State {
+    pub(crate) book: Book,
+    pub(crate) brake: Brake,
+    pub(crate) rounds: Rounds,
+    /// Until when each flapping Service was told to wait.
+    pub(crate) held: HashMap<ServiceKey, Moment>,
+    /// Row names that several Services share, and that were told.
+    pub(crate) ambiguous: BTreeSet<String>,
+    /// What the changes that were read so far have led to.
+    pub(crate) read: Option<Snapshot<Northbound>>,
+    /// When kube-ovn's collection was last seen.
+    pub(crate) collected: Option<Moment>,
+}
+
+impl State {
+    pub(crate) fn new(book: Book) -> Self {
+        Self {
+            book,
+            brake: Brake::default(),
+            rounds: Rounds::default(),
+            held: HashMap::new(),
+            ambiguous: BTreeSet::new(),
+            read: None,
+            collected: None,
+        }
+    }
+}
+
+/// Who may say and do something about a drift.
+enum Voice {
+    Leader(Term),
+    /// Shows what it would do.
+    DryRun,
+}
+
+impl Watcher {
+    /// Turns what OVN says into keys.
+    pub(crate) async fn listen(&self, stop: &CancellationToken) {
+        let mut changes = self.view.replica.changes();
+        let mut sightings = Sightings { cluster: &self.cluster, site: &self.site, gone: BTreeSet::new() };
+        while let Some(changed) = stop.run_until_cancelled(changes.next()).await {
+            let seen = Moment::now();
+            let sighting = sightings.read(&changed);
+            self.attribution.observe(&sighting.shift, seen);
+            let services = sighting.services.unwrap_or_else(|| self.cluster.keys().into_iter().collect());
+            let mut state = self.lock();
+            let touch = state.rounds.begin(seen, &services);
+            for key in &services {
+                state.book.touch(key, touch, sighting.taken.contains(key));
+            }
+            state.read = Some(changed.after);
+            // Under the lock: who compares everything with what was read finds these keys queued.
+            self.queue.add_all(services);
+        }
+    }
+
+    /// Looks at one Service.
+    pub(crate) async fn look(&self, key: ServiceKey) -> Outcome {
+        let outcome = self.consider(&key).await;
+        let masses = {
+            let mut state = self.lock();
+            self.count(&state);
+            state.rounds.looked(&key)
+        };
+        for mass in masses {
+            self.metrics.mass.with_label_values(&[mass.cause.label]).inc();
+            self.reporter.mass(&mass);
+        }
+        outcome
+    }
+
+    async fn consider(&self, key: &ServiceKey) -> Outcome {
+        let mut current = false;
+        loop {
+            // Everything is looked at again once it is back.
+            let Some(nb) = self.view.now() else { return Outcome::Done };
+            let Some((service, wanted)) = self.wanted(key) else {
+                self.forget(key);
+                return Outcome::Done;
+            };
+            let judgement = self.lock().book.judge(&service, &wanted, verify(&wanted, &nb), Moment::now());
+            match judgement {
+                Judgement::NotOurs => return Outcome::Done,
+                Judgement::Fine { repaired } => {
+                    if let Some(repaired) = repaired {
+                        self.repaired(&service, &repaired);
+                    }
+                    return Outcome::Done;
+                }
+                Judgement::Wait(left) => return Outcome::Again(left),
+                Judgement::Odd(findings) => {
+                    self.odd(&service, &findings);
+                    return Outcome::Again(self.settle);
+                }
+                // No change of OVN told it, so perhaps OVN has stopped to tell.
+                Judgement::Drift(alarm) if alarm.touch.is_none() && !current => {
+                    current = self.view.is_current().await;
+                    if !current {
+                        return Outcome::Again(NOT_CURRENT);
+                    }
+                }
+                Judgement::Drift(alarm) => return self.act(&service, &alarm).await,
+            }
+        }
+    }
+
+    /// What OVN should have for a Service; `None` if it is not to be verified.
+    pub(crate) fn wanted(&self, key: &ServiceKey) -> Option<(Arc<Service>, Wanted)> {
+        let service = self.cluster.service(key).filter(|service| service.is_served())?;
+        let wanted = self.cluster.with_slices(key, |slices| wanted(&service, slices, &self.site));
+        let mut claimed = wanted.rows.iter().map(|row| (&row.name, self.cluster.claimants(&row.name)));
+        if let Some((row, claimants)) = claimed.find(|(_, claimants)| claimants.len() > 1) {
+            let mut state = self.lock();
+            let first = self.voice().is_some() && state.ambiguous.insert(row.clone());
+            drop(state);
+            if first {
+                for key in &claimants {
+                    if let Some(service) = self.cluster.service(key) {
+                        self.reporter.ambiguous(&service, row, &claimants);
+                    }
+                }
+            }
+            return None;
+        }
+        Some((service, wanted))
+    }
+
+    async fn act(&self, service: &Service, alarm: &Alarm) -> Outcome {
+        // A follower has no say. Who leads next looks at everything first.
+        let Some(voice) = self.voice() else { return Outcome::Done };
+        if let Err(wait) = self.admit(service, alarm) {
+            return Outcome::Again(wait);
+        }
+        let cause = self.cause(service, alarm);
+        let (deed, answer) = match voice {
+            _ if !alarm.is_repairable() => (Deed::Impossible, Answer::Done(None)),
+            Voice::Leader(_) if self.report_only => (Deed::Shown, self.requests.check(service).await),
+            Voice::DryRun => (Deed::Shown, Answer::Done(None)),
+            Voice::Leader(term) => (Deed::Asked, self.requests.ask(service, &term, &self.metrics).await),
+        };
+        let with = match answer {
+            Answer::Done(with) => with,
+            // It is about to go; the watch tells.
+            Answer::Gone => return Outcome::Done,
+            Answer::Failed(retry) => return Outcome::Failed(retry),
+        };
+        let first = alarm.attempts == 0;
+        {
+            let mut state = self.lock();
+            state.book.asked(&service.key, with.as_deref(), cause.label, Moment::now());
+            if let Some(touch) = alarm.touch.filter(|_| first) {
+                state.rounds.drifted(touch.round, &service.key, &cause);
+            }
+            if cause.label == KUBE_OVN_COLLECTION {
+                state.collected = Some(Moment::now());
+            }
+        }
+        if first {
+            for kind in kinds(&alarm.findings) {
+                self.metrics.found.with_label_values(&[kind, cause.label]).inc();
+            }
+            self.reporter.drift(service, alarm, &cause, deed);
+        } else {
+            self.reporter.overdue(service, alarm, self.report_only);
+        }
+        // Looks when its time is up, whatever else happens.
+        Outcome::Again(Duration::ZERO)
+    }
+
+    /// Holds a Service that somebody changes faster than anybody should repair it.
+    fn admit(&self, service: &Service, alarm: &Alarm) -> Result<(), Duration> {
+        if alarm.attempts > 0 || alarm.admitted {
+            return Ok(());
+        }
+        let now = Moment::now();
+        let mut state = self.lock();
+        let admitted = state.brake.admit(&service.key, now);
+        let told = match admitted {
+            Ok(()) => state.book.admitted(&service.key),
+            Err(held) => state.held.insert(service.key.clone(), held.until) != Some(held.until),
+        };
+        self.metrics.flapping.set(count(state.brake.flapping_count(now)));
+        drop(state);
+        admitted.map_err(|held| {
+            if told {
+                let kube_ovn = self.attribution.kube_ovn_near(now);
+                self.reporter.flapping(service, alarm, held, kube_ovn, now);
+            }
+            now.until(held.until)
+        })
+    }
+
+    fn cause(&self, service: &Service, alarm: &Alarm) -> Cause {
+        let uid = Uuid::parse_str(&service.uid).unwrap_or_default();
+        let owner = Owner { key: service.key.clone(), uid };
+        let differences = alarm.findings.iter().map(Finding::difference).collect();
+        self.attribution.cause(&Round { seen: alarm.seen, drifts: vec![Drift { owner, differences }] })
+    }
+
+    fn repaired(&self, service: &Service, repaired: &Repaired) {
+        if self.voice().is_none() {
+            return;
+        }
+        if let Some(cause) = repaired.cause {
+            for kind in &repaired.kinds {
+                self.metrics.repaired.with_label_values(&[kind.label(), cause]).inc();
+            }
+            self.metrics.repair.observe(repaired.took.as_secs_f64());
+        }
+        self.reporter.repaired(service, repaired);
+    }
+
+    fn odd(&self, service: &Service, findings: &[Finding]) {
+        if self.voice().is_some() {
+            for kind in kinds(findings) {
+                self.metrics.found.with_label_values(&[kind, "unknown_writer"]).inc();
+            }
+            self.reporter.odd(service, findings);
+        }
+    }
+
+    fn forget(&self, key: &ServiceKey) {
+        let mut state = self.lock();
+        state.book.forget(key);
+        state.brake.forget(key);
+        state.held.remove(key);
+    }
+
+    fn count(&self, state: &State) {
+        self.metrics.open.set(count(state.book.open_count()));
+        self.metrics.services.set(count(state.book.len()));
+    }
+
+    fn voice(&self) -> Option<Voice> {
+        if self.dry_run {
+            return Some(Voice::DryRun);
+        }
+        self.role.borrow().term().cloned().map(Voice::Leader)
+    }
+
+    /// Whether this process tells people anything.
+    pub(crate) fn speaks(&self) -> bool {
+        self.voice().is_some()
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn kinds(findings: &[Finding]) -> BTreeSet<&'static str> {
+    findings.iter().map(|finding| finding.kind.label()).collect()
+}
+
+pub(crate) fn count(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,161 @@
+//! Others fail, hang, fight or change places; what is broken is repaired once, and nothing else happens.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use groundcrew_testkit::{Signal, eventually};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::harness::{Project, SOON};
+
+#[tokio::test]
+async fn drift_during_a_hand_over_is_repaired_by_the_successor() {
+    let project = Project::new("handover").await;
+    let address = project.served("web").await;
+    let manager = project.manager().await;
+    let lease = ["--lease-duration", "3s"];
+    let first = project.start(&lease).await;
+    first.until_ready().await;
+    first.until_metric("groundcrew_leader_leading_bool", |leads| leads > 0.5).await;
+    let second = project.start(&lease).await;
+    second.until_ready().await;
+    first.until_watches(1).await;
+    second.until_watches(1).await;
+
+    // Nobody leads when it happens.
+    first.stop().await;
+    project.nbctl(&["lb-del", &project.row("web")]).await;
+    project.until_whole("web", &address).await;
+    second.until_repaired("row_missing", "manual_delete", 1.0).await;
+    assert_eq!(manager.asked(), 1);
+}
+
+#[tokio::test]
+async fn a_successor_does_not_ask_again_for_what_is_under_way() {
+    let project = Project::new("asked").await;
+    project.served("web").await;
+    let manager = project.manager().await;
+    manager.idle(true);
+    let flags = ["--lease-duration", "3s", "--repair-time", "1h"];
+    let first = project.start(&flags).await;
+    first.until_metric("groundcrew_leader_leading_bool", |leads| leads > 0.5).await;
+    let second = project.start(&flags).await;
+    for watcher in [&first, &second] {
+        watcher.until_ready().await;
+        watcher.until_watches(1).await;
+    }
+    project.nbctl(&["lb-del", &project.row("web")]).await;
+    first.until_found("row_missing", "manual_delete", 1.0).await;
+    first.stop().await;
+    second.until_metric("groundcrew_leader_leading_bool", |leads| leads > 0.5).await;
+    // It looks at everything as its term begins; another drift shows that it is through.
+    project.served("marker").await;
+    second.until_metric("groundcrew_watcher_services_count", |n| n > 1.5).await;
+    project.nbctl(&["lb-del", &project.row("marker")]).await;
+    second.until_found("row_missing", "manual_delete", 1.0).await;
+    assert_eq!(manager.asked(), 2, "once for each");
+}
+
+#[tokio::test]
+async fn while_ovn_hangs_nothing_is_alarmed_and_afterwards_everything_is_compared() {
+    let project = Project::new("hung").await;
+    let address = project.served("web").await;
+    let manager = project.manager().await;
+    let watcher = project.watcher(&["--verify-interval", "500ms"]).await;
+    watcher.until_watches(1).await;
+    project.northbound.signal(0, Signal::SIGSTOP).unwrap();
+    // As far as anybody can see it has no row. But nobody can see.
+    project.publish("new").await;
+    watcher.until_metric("groundcrew_watcher_connected_bool", |connected| connected < 0.5).await;
+    assert!(watcher.found().await < 0.5, "no alarm on a view that stands still");
+    assert_eq!(manager.asked(), 0);
+    project.northbound.signal(0, Signal::SIGCONT).unwrap();
+    project.nbctl(&["lb-del", &project.row("web")]).await;
+    project.until_whole("web", &address).await;
+    watcher.until_found("row_missing", "unknown_writer", 1.0).await;
+    assert_eq!(project.services().get("new").await.unwrap().metadata.name.as_deref(), Some("new"));
+}
+
+#[tokio::test]
+async fn while_ovn_takes_no_writes_the_manager_is_asked_until_it_can() {
+    let project = Project::new("readonly").await;
+    let address = project.served("web").await;
+    let manager = project.manager().await;
+    let watcher = project.watcher(&["--repair-time", "500ms"]).await;
+    watcher.until_watches(1).await;
+    manager.idle(true);
+    project.nbctl(&["lb-del", &project.row("web")]).await;
+    project.northbound.set_read_only(true).await.unwrap();
+    manager.idle(false);
+    let told = project.until_event("web", "RepairOverdue").await;
+    assert!(told.contains("manager"), "{told}");
+    project.northbound.set_read_only(false).await.unwrap();
+    project.until_whole("web", &address).await;
+    watcher.until_metric("groundcrew_drift_open_count", |open| open < 0.5).await;
+}
+
+#[tokio::test]
+async fn against_a_writer_in_a_tight_loop_the_brake_holds_and_others_are_unaffected() {
+    let project = Project::new("war").await;
+    let calm = project.served("calm").await;
+    project.served("web").await;
+    let manager = project.manager().await;
+    let watcher = project.watcher(&[]).await;
+    watcher.until_watches(2).await;
+
+    let at_war = Arc::new(AtomicBool::new(true));
+    let (war, remotes, row) = (at_war.clone(), project.northbound.remotes(), project.row("web"));
+    let _enemy = AbortOnDropHandle::new(tokio::spawn(async move {
+        while war.load(Ordering::Relaxed) {
+            let _ = crate::manager::nbctl(&remotes, &["--if-exists", "lb-del", &row]).await;
+        }
+    }));
+    let told = project.until_event("web", "DriftFlapping").await;
+    assert!(told.contains("10 repairs"), "{told}");
+    assert!((watcher.metric("groundcrew_drift_flapping_count").await - 1.0).abs() < 0.1);
+    let asked = manager.asked();
+    assert!((10..=11).contains(&asked), "{asked} requests");
+
+    project.nbctl(&["lb-del", &project.row("calm")]).await;
+    project.until_whole("calm", &calm).await;
+    assert!(manager.asked() <= asked + 2, "the brake holds while others are repaired");
+    at_war.store(false, Ordering::Relaxed);
+}
+
+#[tokio::test]
+async fn a_manager_that_does_not_answer_is_told_about_and_asked_less_and_less() {
+    let project = Project::new("silent").await;
+    let address = project.served("web").await;
+    let manager = project.manager().await;
+    let watcher = project.watcher(&["--repair-time", "200ms"]).await;
+    watcher.until_watches(1).await;
+    manager.idle(true);
+    project.nbctl(&["lb-del", &project.row("web")]).await;
+    project.until_event("web", "RepairOverdue").await;
+    eventually("it was asked three times", SOON, async || match manager.asked() {
+        n if n >= 3 => Ok(()),
+        n => Err(n),
+    })
+    .await
+    .unwrap();
+    assert!((watcher.found().await - 1.0).abs() < 0.1, "one drift, however often it is asked for");
+    manager.idle(false);
+    project.until_whole("web", &address).await;
+    watcher.until_repaired("row_missing", "manual_delete", 1.0).await;
+}
+
+#[tokio::test]
+async fn a_lost_connection_is_made_up_for() {
+    let mut project = Project::new("lost").await;
+    let address = project.served("web").await;
+    let _manager = project.manager().await;
+    let watcher = project.watcher(&[]).await;
+    watcher.until_watches(1).await;
+    project.northbound.stop(0, Signal::SIGKILL).await.unwrap();
+    watcher.until_metric("groundcrew_watcher_connected_bool", |connected| connected < 0.5).await;
+    project.northbound.restart(0).await.unwrap();
+    // Perhaps before the watcher is back, perhaps after.
+    project.nbctl(&["lb-del", &project.row("web")]).await;
+    project.until_whole("web", &address).await;
+    watcher.until_repaired("row_missing", "manual_delete", 1.0).await;
+}
