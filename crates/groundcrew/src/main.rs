@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
-use groundcrew_core::drift::Nobody;
 use groundcrew_core::runtime::RuntimeArgs;
 use groundcrew_core::{cli, runtime};
+use groundcrew_lb_watcher::{Attribution, AttributionArgs};
 
 /// Keeps what a Kubernetes cluster owns outside its API server true.
 ///
@@ -55,6 +55,8 @@ struct OvnLb {
     #[command(flatten)]
     ovn: groundcrew_ovn_lb::Args,
     #[command(flatten)]
+    attribution: AttributionArgs,
+    #[command(flatten)]
     runtime: RuntimeArgs,
 }
 
@@ -74,9 +76,10 @@ async fn main() -> ExitCode {
     };
     match line.command {
         Command::OvnLb(line) => {
-            let OvnLb { ovn, runtime } = *line;
+            let OvnLb { ovn, attribution, runtime } = *line;
             runtime::run("ovn-lb", runtime, async move |runtime| {
-                groundcrew_ovn_lb::start(&runtime, ovn, Arc::new(Nobody)).await
+                let attribution = Attribution::start(&runtime, &attribution);
+                groundcrew_ovn_lb::start(&runtime, ovn, Arc::new(attribution)).await
             })
             .await
         }

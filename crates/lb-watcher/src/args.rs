@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use groundcrew_core::runtime::duration;
 use ovsdb_client::{Config, Endpoint, Tls};
 
+use crate::attribution::AttributionArgs;
 use crate::names::Template;
 
 /// How a repair is brought about.
@@ -41,10 +42,6 @@ pub struct Args {
     #[arg(long, env = "GROUNDCREW_REPAIR_TIME", value_name = "TIME", default_value = "30s", value_parser = interval)]
     pub repair_time: Duration,
 
-    /// The namespace of kube-ovn-controller
-    #[arg(long, env = "GROUNDCREW_KUBE_OVN_NAMESPACE", value_name = "NAMESPACE", default_value = "kube-system")]
-    pub kube_ovn_namespace: String,
-
     /// OVN's northbound database: tcp:HOST:PORT, ssl:HOST:PORT or unix:PATH, comma-separated for a cluster
     #[arg(long, env = "GROUNDCREW_OVN_NB", value_name = "ENDPOINTS", value_delimiter = ',', required = true)]
     pub ovn_nb: Vec<Endpoint>,
@@ -72,6 +69,9 @@ pub struct Args {
     /// The logical switch of a namespace, likewise
     #[arg(long, env = "GROUNDCREW_OVN_SWITCH", value_name = "TEMPLATE", default_value = "{namespace}-default")]
     pub ovn_switch: Template,
+
+    #[command(flatten)]
+    pub attribution: AttributionArgs,
 }
 
 impl Args {

@@ -76,8 +76,6 @@ struct Open {
     seen: Moment,
     touch: Option<Touch>,
     kinds: BTreeSet<Kind>,
-    /// The brake let it pass.
-    admitted: bool,
     asked: Option<Moment>,
     attempts: u32,
     cause: &'static str,
@@ -108,8 +106,6 @@ pub(crate) struct Alarm {
     pub(crate) touch: Option<Touch>,
     /// How often the manager was asked already.
     pub(crate) attempts: u32,
-    /// Whether the brake has let it pass already.
-    pub(crate) admitted: bool,
 }
 
 impl Alarm {
@@ -147,6 +143,12 @@ impl Book {
         self.entries.len()
     }
 
+    /// Services whose row the manager was asked for and is still to make.
+    pub(crate) fn awaited(&self) -> Vec<ServiceKey> {
+        let awaits = |entry: &Entry| entry.open.as_ref().is_some_and(|open| open.asked.is_some() && open.row_missing);
+        self.entries.iter().filter(|(_, entry)| awaits(entry)).map(|(key, _)| key.clone()).collect()
+    }
+
     /// Whether the next difference of this Service would be news: it is known, settled and fine.
     pub(crate) fn is_fine(&self, key: &ServiceKey, wanted: &Wanted) -> bool {
         let fine = |e: &Entry| e.open.is_none() && e.known.is_some() && e.shape == wanted.shape();
@@ -167,12 +169,6 @@ impl Book {
         if self.entries.remove(key).is_some_and(|entry| entry.open.is_some()) {
             self.open -= 1;
         }
-    }
-
-    /// The brake let the open drift pass, once for all tries to ask. Returns whether there is one.
-    pub(crate) fn admitted(&mut self, key: &ServiceKey) -> bool {
-        let open = self.entries.get_mut(key).and_then(|entry| entry.open.as_mut());
-        open.map(|open| open.admitted = true).is_some()
     }
 
     /// The manager was asked, or the drift was reported where nobody is asked.
@@ -369,7 +365,6 @@ impl Entry {
                 seen,
                 touch,
                 kinds: BTreeSet::new(),
-                admitted: false,
                 asked: None,
                 attempts: 0,
                 cause: "",
@@ -387,7 +382,6 @@ impl Entry {
         if open.asked.is_some() && (gone_again || place_is_back) {
             // Nobody waits for an answer to the old question: what it led to is undone, or could not be done then.
             (open.seen, open.touch, open.asked, open.attempts) = (seen, touch, None, 0);
-            open.admitted = false;
         }
         if let Some(asked) = open.asked {
             let patience = patience.repair.saturating_mul(1 << open.attempts.saturating_sub(1).min(10));
@@ -400,8 +394,7 @@ impl Entry {
             }
         }
         let Some(open) = &self.open else { return Judgement::Fine { repaired: None } };
-        let Open { seen, touch, attempts, admitted, .. } = **open;
-        Judgement::Drift(Alarm { findings, seen, touch, attempts, admitted })
+        Judgement::Drift(Alarm { findings, seen: open.seen, touch: open.touch, attempts: open.attempts })
     }
 
     /// The manager was asked and left it so: it sees these things differently from us.

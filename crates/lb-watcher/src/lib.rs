@@ -39,7 +39,7 @@ use kube::Api;
 use ovsdb_client::Replica;
 
 pub use args::{Args, Trigger};
-pub use attribution::{Attribution, LABELS};
+pub use attribution::{Attribution, AttributionArgs, LABELS};
 pub use names::Template;
 
 use book::{Book, Patience};
@@ -81,8 +81,8 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
         cluster: cluster.clone(),
         view: view.clone(),
         queue: queue.clone(),
-        attribution: Attribution::start(runtime, &args.kube_ovn_namespace),
-        reporter: Reporter { events: runtime.events.clone(), home: args.kube_ovn_namespace },
+        attribution: Attribution::start(runtime, &args.attribution),
+        reporter: Reporter { events: runtime.events.clone(), about: runtime.about.clone() },
         metrics: metrics.clone(),
         requests: Requests { client: runtime.client.clone(), deadline: runtime.write_deadline },
         role: runtime.role.clone(),

@@ -45,7 +45,7 @@ impl Metrics {
                 "Time from the change in OVN to the load balancer being as it should.",
             )?,
             mass: counters(
-                "groundcrew_drift_mass_rounds_total",
+                "groundcrew_drift_mass_total",
                 "Changes of OVN that hit several Services at once, by cause.",
                 &["cause"],
             )?,

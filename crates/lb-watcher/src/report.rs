@@ -5,6 +5,7 @@ use groundcrew_core::events::{Events, Severity, reference};
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::leader::Moment;
 use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::core::v1::ObjectReference;
 use tracing::{debug, info, warn};
 
 use crate::book::{Alarm, Repaired};
@@ -28,18 +29,22 @@ pub(crate) enum Deed {
 
 pub(crate) struct Reporter {
     pub(crate) events: Events,
-    /// What a summary is about: the namespace of kube-ovn.
-    pub(crate) home: String,
+    /// What a summary is about: the watcher itself.
+    pub(crate) about: ObjectReference,
 }
 
 impl Reporter {
-    pub(crate) fn drift(&self, service: &Service, alarm: &Alarm, cause: &Cause, deed: Deed) {
+    /// `in_a_crowd`: one of so many that a summary says more.
+    pub(crate) fn drift(&self, service: &Service, alarm: &Alarm, cause: &Cause, deed: Deed, in_a_crowd: bool) {
         let what = describe(&alarm.findings);
         let done = match deed {
             Deed::Asked => "kube-dc's manager was asked to rebuild it",
             Deed::Shown => "report-only: it would be asked to be rebuilt",
             Deed::Impossible => "kube-dc's manager cannot repair this; it is asked as soon as it can",
         };
+        if in_a_crowd {
+            return debug!(service = %service.key, cause = cause.label, "drift: {what}; {done}");
+        }
         let remedy = cause.remedy.as_deref().unwrap_or("none known");
         warn!(service = %service.key, cause = cause.label, remedy, "drift: {what}; {}; {done}", cause.words);
         let to_prevent = cause.remedy.as_ref().map(|remedy| format!(". To prevent it: {remedy}")).unwrap_or_default();
@@ -100,7 +105,7 @@ impl Reporter {
             cause.words
         );
         warn!(services, cause = cause.label, remedy, "mass drift: {note}");
-        self.events.tell(reference::<core::Namespace>(None, &self.home, None), Severity::Warning, "MassDrift", note);
+        self.events.tell(self.about.clone(), Severity::Warning, "MassDrift", note);
     }
 
     pub(crate) fn orphan(&self, row: &str, namespace: &str) {

@@ -12,6 +12,8 @@ use crate::book::Touch;
 const MOST: usize = 256;
 /// From this many Services on, a summary is worth more than its parts.
 const MASS: usize = 2;
+/// From here on only the summary is told: nobody reads a thousand Events, and they would crowd out others.
+const CROWD: usize = 100;
 /// Names in a summary.
 const EXAMPLES: usize = 3;
 
@@ -26,6 +28,8 @@ struct Open {
     touch: Touch,
     /// Services that nobody has looked at since.
     pending: BTreeSet<ServiceKey>,
+    /// How many it concerned.
+    services: usize,
     drifted: usize,
     examples: Vec<ServiceKey>,
     cause: Option<Cause>,
@@ -50,20 +54,21 @@ impl Rounds {
                 self.open.pop_front();
             }
             let pending = services.clone();
-            self.open.push_back(Open { touch, pending, drifted: 0, examples: Vec::new(), cause: None });
+            let (services, examples) = (services.len(), Vec::new());
+            self.open.push_back(Open { touch, pending, services, drifted: 0, examples, cause: None });
         }
         touch
     }
 
-    /// This Service was hit by that change.
-    pub(crate) fn drifted(&mut self, round: u64, key: &ServiceKey, cause: &Cause) {
-        if let Some(open) = self.open.iter_mut().find(|open| open.touch.round == round) {
-            open.drifted += 1;
-            if open.examples.len() < EXAMPLES {
-                open.examples.push(key.clone());
-            }
-            open.cause.get_or_insert_with(|| cause.clone());
+    /// This Service was hit by that change. Returns whether it is one of so many that only a summary is told.
+    pub(crate) fn drifted(&mut self, round: u64, key: &ServiceKey, cause: &Cause) -> bool {
+        let Some(open) = self.open.iter_mut().find(|open| open.touch.round == round) else { return false };
+        open.drifted += 1;
+        if open.examples.len() < EXAMPLES {
+            open.examples.push(key.clone());
         }
+        open.cause.get_or_insert_with(|| cause.clone());
+        open.services >= CROWD
     }
 
     /// This Service was looked at. Returns the changes of which it was the last, and which hit several.

@@ -29,6 +29,8 @@ pub(crate) struct Sighting {
     pub(crate) services: Option<BTreeSet<ServiceKey>>,
     /// Those among them of which a row is gone.
     pub(crate) taken: BTreeSet<ServiceKey>,
+    /// Whether a row came and went before we could see whose it was.
+    pub(crate) strays: bool,
     pub(crate) shift: Shift,
 }
 
@@ -44,8 +46,9 @@ impl Sightings<'_> {
                 };
                 let services = self.services(before, after, &touched);
                 let gone = touched.load_balancers.iter().filter(|uuid| after.load_balancers.get(**uuid).is_none());
+                let strays = gone.clone().any(|uuid| before.load_balancers.get(*uuid).is_none());
                 let taken = gone.flat_map(|uuid| self.owners(*uuid, before, after)).collect();
-                Sighting { services: Some(services), taken, shift: self.shift(before, after, &touched) }
+                Sighting { services: Some(services), taken, strays, shift: self.shift(before, after, &touched) }
             }
             // The first sight of the database is evidence of nothing.
             Rows::Everything if changed.before.generation() == 0 => Sighting::default(),
@@ -54,7 +57,7 @@ impl Sightings<'_> {
                 let load_balancers = before.load_balancers.iter().map(|(uuid, _)| uuid).collect();
                 let touched = Touched { load_balancers, places: PlaceKind::ALL.map(|kind| (kind, all(kind))) };
                 let shift = Shift { unseen: true, ..self.shift(before, after, &touched) };
-                Sighting { services: None, taken: BTreeSet::new(), shift }
+                Sighting { shift, ..Sighting::default() }
             }
         }
     }

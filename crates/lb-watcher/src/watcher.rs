@@ -87,10 +87,15 @@ impl Watcher {
         let mut sightings = Sightings { cluster: &self.cluster, site: &self.site, gone: BTreeSet::new() };
         while let Some(changed) = stop.run_until_cancelled(changes.next()).await {
             let seen = Moment::now();
-            let sighting = sightings.read(&changed);
+            let mut sighting = sightings.read(&changed);
             self.attribution.observe(&sighting.shift, seen);
-            let services = sighting.services.unwrap_or_else(|| self.cluster.keys().into_iter().collect());
+            let mut services = sighting.services.unwrap_or_else(|| self.cluster.keys().into_iter().collect());
             let mut state = self.lock();
+            if sighting.strays {
+                // The manager made one of these, and somebody was quicker than our eyes.
+                sighting.taken.extend(state.book.awaited());
+                services.extend(sighting.taken.iter().cloned());
+            }
             let touch = state.rounds.begin(seen, &services);
             for key in &services {
                 state.book.touch(key, touch, sighting.taken.contains(key));
@@ -191,22 +196,26 @@ impl Watcher {
             Answer::Gone => return Outcome::Done,
             Answer::Failed(retry) => return Outcome::Failed(retry),
         };
-        let first = alarm.attempts == 0;
+        let (first, mut in_a_crowd) = (alarm.attempts == 0, false);
         {
             let mut state = self.lock();
-            state.book.asked(&service.key, with.as_deref(), cause.label, Moment::now());
+            let now = Moment::now();
+            state.book.asked(&service.key, with.as_deref(), cause.label, now);
+            if first {
+                state.brake.repaired(&service.key, now);
+            }
             if let Some(touch) = alarm.touch.filter(|_| first) {
-                state.rounds.drifted(touch.round, &service.key, &cause);
+                in_a_crowd = state.rounds.drifted(touch.round, &service.key, &cause);
             }
             if cause.label == KUBE_OVN_COLLECTION {
-                state.collected = Some(Moment::now());
+                state.collected = Some(now);
             }
         }
         if first {
             for kind in kinds(&alarm.findings) {
                 self.metrics.found.with_label_values(&[kind, cause.label]).inc();
             }
-            self.reporter.drift(service, alarm, &cause, deed);
+            self.reporter.drift(service, alarm, &cause, deed, in_a_crowd);
         } else {
             self.reporter.overdue(service, alarm, self.report_only);
         }
@@ -216,20 +225,17 @@ impl Watcher {
 
     /// Holds a Service that somebody changes faster than anybody should repair it.
     fn admit(&self, service: &Service, alarm: &Alarm) -> Result<(), Duration> {
-        if alarm.attempts > 0 || alarm.admitted {
+        if alarm.attempts > 0 {
             return Ok(());
         }
         let now = Moment::now();
         let mut state = self.lock();
         let admitted = state.brake.admit(&service.key, now);
-        let told = match admitted {
-            Ok(()) => state.book.admitted(&service.key),
-            Err(held) => state.held.insert(service.key.clone(), held.until) != Some(held.until),
-        };
+        let news = admitted.is_err_and(|held| state.held.insert(service.key.clone(), held.until) != Some(held.until));
         self.metrics.flapping.set(count(state.brake.flapping_count(now)));
         drop(state);
         admitted.map_err(|held| {
-            if told {
+            if news {
                 let kube_ovn = self.attribution.kube_ovn_near(now);
                 self.reporter.flapping(service, alarm, held, kube_ovn, now);
             }

@@ -21,8 +21,17 @@ pub(crate) use watch::follow;
 
 /// Changes that are remembered. Each drift asks for its cause at once, so few are enough.
 const REMEMBERED: usize = 1_024;
-/// A drift is found this long after the change that made it, at most.
-const NEAR: Duration = Duration::from_secs(10);
+/// A drift and the change that made it are seen this close to each other, whichever is noticed first.
+const NEAR: Duration = Duration::from_secs(2);
+
+/// Flags of every controller that wants to know who changed its load balancers.
+#[derive(Debug, Clone, clap::Args)]
+#[group(id = "attribution")]
+pub struct AttributionArgs {
+    /// The namespace of kube-ovn-controller, whose restarts explain lost load balancers
+    #[arg(long, env = "GROUNDCREW_KUBE_OVN_NAMESPACE", value_name = "NAMESPACE", default_value = "kube-system")]
+    pub kube_ovn_namespace: String,
+}
 
 /// Knows what happened lately. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -38,12 +47,12 @@ struct State {
 }
 
 impl Attribution {
-    /// Starts to follow kube-ovn-controller's pods and Lease in this namespace. Where they cannot be read, what OVN shows
+    /// Starts to follow kube-ovn-controller's pods and Lease. Where they cannot be read, what OVN shows
     /// is the only evidence; nothing waits for them.
     #[must_use]
-    pub fn start(runtime: &Runtime, kube_ovn_namespace: &str) -> Self {
+    pub fn start(runtime: &Runtime, args: &AttributionArgs) -> Self {
         let attribution = Self::default();
-        follow(runtime, kube_ovn_namespace, &attribution);
+        follow(runtime, &args.kube_ovn_namespace, &attribution);
         attribution
     }
 
@@ -81,9 +90,9 @@ impl Attribute for Attribution {
 
     fn cause(&self, round: &Round) -> Cause {
         let state = self.lock();
-        // The latest that is not later than the drift, and not long before it.
-        let near = |seen: Moment| round.seen >= seen && seen.until(round.seen) < NEAR;
-        let shift = state.shifts.iter().rev().find(|(seen, _)| near(*seen)).map(|(_, shift)| shift);
+        let apart = |seen: Moment| seen.until(round.seen).max(round.seen.until(seen));
+        let nearest = state.shifts.iter().min_by_key(|(seen, _)| apart(*seen));
+        let shift = nearest.filter(|(seen, _)| apart(*seen) <= NEAR).map(|(_, shift)| shift);
         cause::cause(shift, round, &state.kube_ovn)
     }
 }

@@ -3,7 +3,7 @@
 
 use groundcrew_testkit::Signal;
 use groundcrew_testkit::ovn::Northbound;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use crate::harness::Project;
@@ -118,7 +118,7 @@ async fn one_row_name_for_two_services_is_told_and_repaired_for_neither() {
     let other = format!("{}-a", project.namespace);
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": other } });
     let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(project.client.clone());
-    namespaces.create(&Default::default(), &serde_json::from_value(namespace).unwrap()).await.unwrap();
+    namespaces.create(&PostParams::default(), &serde_json::from_value(namespace).unwrap()).await.unwrap();
     let address = project.served("plain").await;
     project.served("a-b").await;
     project.publish_in(&other, "b").await;

@@ -133,7 +133,7 @@ async fn a_restored_and_an_emptied_database_are_told_apart() {
 
     project.northbound.rebuild_empty().await.unwrap();
     watcher.until_found("row_missing", "database_emptied", 2.0).await;
-    let told = project.until_event(&project.namespace, "MassDrift").await;
+    let told = project.until_event("groundcrew-lb-watcher", "MassDrift").await;
     assert!(told.contains("emptied"), "{told}");
     // The manager could do nothing without a router; when there is one, it is asked again.
     project.connect().await;

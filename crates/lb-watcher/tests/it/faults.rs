@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use groundcrew_testkit::{Signal, eventually};
+use groundcrew_testkit::Signal;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::harness::{Project, SOON};
+use crate::harness::Project;
 
 #[tokio::test]
 async fn drift_during_a_hand_over_is_repaired_by_the_successor() {
@@ -53,6 +54,7 @@ async fn a_successor_does_not_ask_again_for_what_is_under_way() {
     second.until_metric("groundcrew_watcher_services_count", |n| n > 1.5).await;
     project.nbctl(&["lb-del", &project.row("marker")]).await;
     second.until_found("row_missing", "manual_delete", 1.0).await;
+    manager.until_asked(2).await;
     assert_eq!(manager.asked(), 2, "once for each");
 }
 
@@ -106,7 +108,9 @@ async fn against_a_writer_in_a_tight_loop_the_brake_holds_and_others_are_unaffec
     let at_war = Arc::new(AtomicBool::new(true));
     let (war, remotes, row) = (at_war.clone(), project.northbound.remotes(), project.row("web"));
     let _enemy = AbortOnDropHandle::new(tokio::spawn(async move {
+        let mut pace = tokio::time::interval(Duration::from_millis(20));
         while war.load(Ordering::Relaxed) {
+            pace.tick().await;
             let _ = crate::manager::nbctl(&remotes, &["--if-exists", "lb-del", &row]).await;
         }
     }));
@@ -132,12 +136,7 @@ async fn a_manager_that_does_not_answer_is_told_about_and_asked_less_and_less() 
     manager.idle(true);
     project.nbctl(&["lb-del", &project.row("web")]).await;
     project.until_event("web", "RepairOverdue").await;
-    eventually("it was asked three times", SOON, async || match manager.asked() {
-        n if n >= 3 => Ok(()),
-        n => Err(n),
-    })
-    .await
-    .unwrap();
+    manager.until_asked(3).await;
     assert!((watcher.found().await - 1.0).abs() < 0.1, "one drift, however often it is asked for");
     manager.idle(false);
     project.until_whole("web", &address).await;

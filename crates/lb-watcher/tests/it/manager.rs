@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use anyhow::{Context, Result, ensure};
 use futures::TryStreamExt;
 use groundcrew_api::names::annotation::LB_RESYNC_TIMESTAMP;
+use groundcrew_testkit::eventually;
 use groundcrew_testkit::ovn::Northbound;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -15,6 +16,8 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
+
+use crate::harness::SOON;
 
 pub(crate) struct Manager {
     asked: Arc<AtomicUsize>,
@@ -52,10 +55,8 @@ impl Manager {
                 }
                 counting.fetch_add(1, Ordering::Relaxed);
                 if !idling.load(Ordering::Relaxed) {
-                    // Like the real one it logs what fails, and waits for the next reason to look.
-                    if let Err(error) = build(&remotes, &client, &namespace, &name).await {
-                        println!("manager: {name}: {error:#}");
-                    }
+                    // What fails it leaves, like the real one, until it has another reason to look.
+                    let _ = build(&remotes, &client, &namespace, &name).await;
                 }
             }
         });
@@ -66,6 +67,14 @@ impl Manager {
     /// How often it was asked.
     pub(crate) fn asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
+    }
+
+    pub(crate) async fn until_asked(&self, times: usize) {
+        let asked = async || match self.asked() {
+            n if n >= times => Ok(()),
+            n => Err(n),
+        };
+        eventually(&format!("the manager was asked {times} times"), SOON, asked).await.unwrap();
     }
 
     /// It hears the annotation and does nothing, or works again.
