@@ -22,10 +22,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use groundcrew_api::eip::EIp;
-use groundcrew_api::names::annotation::{BIND_ON_DEFAULT_GW_EIP, BIND_ON_EIP, EXTERNAL_NETWORK_TYPE};
+use groundcrew_api::names::annotation::EXTERNAL_NETWORK_TYPE;
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::leader::{Moment, Term};
-use groundcrew_core::provider::{AddressAsk, Living, Look, Owned, Owner, ProviderError};
+use groundcrew_core::provider::{AddressAsk, Caveat, Living, Look, Owned, Owner, ProviderError};
 use groundcrew_core::queue::Queue;
 use kube::api::ListParams;
 use kube::core::DeserializeGuard;
@@ -34,9 +34,10 @@ use tokio::sync::broadcast;
 
 use crate::error::Error;
 use book::{Book, Promise};
-use eip::EipKey;
+use eip::{EipKey, Whose};
 use pool::Family;
 
+pub(crate) use book::bound_to;
 pub(crate) use tenant::serve;
 pub(crate) use watch::{EipSink, PoolSink};
 
@@ -116,6 +117,10 @@ impl Addresses {
     pub(crate) async fn hold(&self, ask: &AddressAsk, term: &Term) -> Result<Vec<IpAddr>, Error> {
         // It waits from before it asks: an address that becomes free meanwhile wakes it.
         self.lock().waiting.insert(ask.owner.key.clone());
+        let left = self.lock().book.unbind(ask);
+        for key in &left {
+            self.store(key, term).await?;
+        }
         let keys = self.promise(ask)?;
         self.lock().waiting.remove(&ask.owner.key);
         for key in &keys {
@@ -128,12 +133,6 @@ impl Addresses {
     /// One `EIp` for each family that is asked for: the same ones every time.
     fn promise(&self, ask: &AddressAsk) -> Result<Vec<EipKey>, Error> {
         let annotation = |name: &str| ask.annotations.get(name).map(|value| &**value);
-        for name in [BIND_ON_EIP, BIND_ON_DEFAULT_GW_EIP] {
-            // Serving on another address than the one that was named would be worse than not serving.
-            if annotation(name).is_some_and(|value| !value.is_empty() && value != "false") {
-                return Err(Error::BindToEip { service: ask.owner.key.clone(), annotation: name });
-            }
-        }
         let network_type = annotation(EXTERNAL_NETWORK_TYPE).or(self.network_type.as_deref());
         Family::in_order(ask.families).iter().map(|family| self.promise_one(ask, *family, network_type)).collect()
     }
@@ -147,6 +146,16 @@ impl Addresses {
                 state.book.reserve(&ask.owner, address, pool)
             }
         }
+    }
+
+    /// What a served Service asks for now and does not get, because a living address does not change.
+    pub(crate) fn kept(&self, ask: &AddressAsk) -> Option<Caveat> {
+        self.lock().book.kept(ask)
+    }
+
+    /// Whether this Service is served on the `EIp` of this name.
+    pub(crate) fn is_on(&self, owner: &Owner, name: &str) -> bool {
+        self.lock().book.is_on(owner, name)
     }
 
     /// The addresses of this Service if all is written down already; no I/O.
@@ -182,11 +191,14 @@ impl Addresses {
 
     fn observe(&self, eip: &EIp) {
         let Some(seen) = eip::read(eip, &self.cluster) else { return };
-        let key = seen.key.clone();
+        let (key, is_named) = (seen.key.clone(), !matches!(seen.whose, Whose::Service(_)));
         let mut state = self.lock();
         let services = state.book.observe(seen);
         if state.book.is_tenants(&key) {
-            self.tenants.add(key);
+            self.tenants.add(key.clone());
+        }
+        if is_named {
+            self.wake_namespace(&mut state, &key.namespace);
         }
         drop(state);
         self.wake(services);
@@ -196,6 +208,17 @@ impl Addresses {
     fn wake_waiting(&self, state: &mut State) {
         self.wake(std::mem::take(&mut state.waiting));
         self.tenants.add_all(std::mem::take(&mut state.unserved));
+    }
+
+    /// An `EIp` that Services may name has changed.
+    fn wake_namespace(&self, state: &mut State, namespace: &Arc<str>) {
+        let first = ServiceKey::new(namespace.clone(), "");
+        let woken: Vec<_> =
+            state.waiting.range(first..).take_while(|key| key.namespace == *namespace).cloned().collect();
+        for key in &woken {
+            state.waiting.remove(key);
+        }
+        self.wake(woken);
     }
 
     fn wake(&self, services: impl IntoIterator<Item = ServiceKey>) {

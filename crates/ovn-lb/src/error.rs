@@ -62,8 +62,22 @@ pub(crate) enum Error {
         "groundcrew.dev/load-balancer-ips: {text} is not one IPv4 or IPv6 address, which is all that an EIp can have"
     )]
     OddRequest { text: String },
-    #[error("Service {service}: {annotation} is not supported yet; take it out to get an address of its own")]
-    BindToEip { service: ServiceKey, annotation: &'static str },
+    #[error("there is no EIp {eip} in namespace {namespace}, and those of other namespaces cannot be used")]
+    EipMissing { eip: String, namespace: String },
+    #[error("EIp {eip} cannot be used: {why}")]
+    EipNotReady { eip: String, why: String },
+    #[error("EIp {eip} is used by a floating address alone; name another one")]
+    EipExclusive { eip: String },
+    #[error(
+        "EIp {eip} is made for another Service and goes with it; make one of your own, or share by groundcrew.dev/sharing-key"
+    )]
+    EipOfService { eip: String },
+    #[error(
+        "EIp {eip}, which was made for this Service, is still used by Service {user}; share it by groundcrew.dev/sharing-key"
+    )]
+    OwnInUse { eip: String, user: String },
+    #[error("EIp {eip} has the address {address}, and the Service wants {wanted}")]
+    EipFamily { eip: String, address: IpAddr, wanted: &'static str },
     #[error(transparent)]
     Kubernetes(#[from] ProviderError),
 }
@@ -79,7 +93,13 @@ impl From<Error> for ProviderError {
             // Somebody has to act first, so it is asked for rarely, like a used-up quota.
             Error::NameTaken { .. } => (ErrorKind::Quota, Some("NameTaken")),
             Error::SourceRanges { .. } => (ErrorKind::Invalid, Some("SourceRangesUnsupported")),
-            Error::BindToEip { .. } => (ErrorKind::Invalid, Some("BindToEipUnsupported")),
+            Error::EipMissing { .. } => (ErrorKind::Quota, Some("EipMissing")),
+            Error::EipNotReady { .. } => (ErrorKind::Quota, Some("EipNotReady")),
+            Error::EipExclusive { .. } => (ErrorKind::Quota, Some("EipExclusive")),
+            Error::EipOfService { .. } | Error::OwnInUse { .. } | Error::ForeignEip { .. } => {
+                (ErrorKind::Quota, Some("EipTaken"))
+            }
+            Error::EipFamily { .. } => (ErrorKind::Quota, Some("EipFamily")),
             Error::ChildRef { .. } => (ErrorKind::Invalid, Some("ChildRefRefused")),
             Error::OddRequest { .. } => (ErrorKind::Invalid, None),
             // Nobody has to go for this one; somebody has to make a pool, or name another network.
@@ -88,7 +108,6 @@ impl From<Error> for ProviderError {
             Error::AddressTaken { .. } => (ErrorKind::Quota, Some("AddressTaken")),
             Error::AddressRests { .. } => (ErrorKind::Quota, Some("AddressRests")),
             Error::AddressOutside { .. } => (ErrorKind::Quota, Some("AddressOutsidePools")),
-            Error::ForeignEip { .. } => (ErrorKind::Quota, Some("EipTaken")),
             Error::NothingToShare { .. } | Error::Lost => (ErrorKind::Conflict, None),
             Error::OutOfSight { .. }
             | Error::Fenced { .. }

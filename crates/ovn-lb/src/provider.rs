@@ -1,5 +1,6 @@
 //! OVN as a cloud that has load balancers.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use ovsdb_client::StrMap;
 use tokio::sync::{broadcast, watch};
 use tracing::debug;
 
-use crate::addresses::Addresses;
+use crate::addresses::{Addresses, bound_to};
 use crate::commit::Committer;
 use crate::desired::{Desired, Site, desired};
 use crate::error::Error;
@@ -60,7 +61,7 @@ impl Ovn {
         let router = self.site.router.of(&want.owner().key.namespace);
         let (want, outside) = fence(want, &router, nb);
         let mut desired = desired(&want, &self.site)?;
-        let mut caveats: Vec<_> = outside.into_iter().collect();
+        let mut caveats: Vec<_> = outside.into_iter().chain(self.addresses.kept(&want.ask)).collect();
         match health::asked(&want) {
             Ok(None) => {}
             Ok(Some(options)) => caveats.extend(self.probe(&mut desired, &options, nb)?),
@@ -254,6 +255,14 @@ impl LoadBalancers for Ovn {
 
     async fn synced(&self) {
         self.ready.until_done(self.needs).await;
+    }
+
+    fn named_address(&self, annotations: &BTreeMap<Box<str>, Box<str>>) -> Option<String> {
+        bound_to(annotations).map(ToOwned::to_owned)
+    }
+
+    fn is_on(&self, owner: &Owner, name: &str) -> bool {
+        self.addresses.is_on(owner, name)
     }
 
     /// As many as share a transaction well, and no more than an API server takes at once.

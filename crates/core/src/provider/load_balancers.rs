@@ -357,6 +357,18 @@ pub trait LoadBalancers: Send + Sync + 'static {
         16
     }
 
+    /// The address that a Service names in its annotations to be served on, under a name that is the same for all of a
+    /// namespace who mean the same one. They share it, whatever their sharing keys: their ports must differ.
+    fn named_address(&self, _annotations: &BTreeMap<Box<str>, Box<str>>) -> Option<String> {
+        None
+    }
+
+    /// Whether a Service that has published addresses is on the one of this name. A living address does not change, so
+    /// that annotations which came later say nothing about it.
+    fn is_on(&self, _owner: &Owner, _name: &str) -> bool {
+        true
+    }
+
     /// Prefixes of the annotations that the provider reads; others are not kept in memory.
     fn annotation_prefixes(&self) -> &'static [&'static str] {
         &[]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::class::Class;
-use super::object::{self, Service, Slice, Strings};
+use super::object::{self, Group, Service, Slice, Strings};
 use super::wire;
 use crate::key::ServiceKey;
 use crate::provider::{Living, Owner};
@@ -13,12 +13,15 @@ use crate::watch::Sink;
 
 /// Called with each Service that should be looked at again.
 pub(crate) type Wake = dyn Fn(ServiceKey) + Send + Sync;
+/// The address that a Service names in its annotations, if any.
+pub(crate) type Named = dyn Fn(&BTreeMap<Box<str>, Box<str>>) -> Option<String> + Send + Sync;
 
 pub(crate) struct Cache {
     class: Class,
     prefixes: &'static [&'static str],
     state: RwLock<State>,
     wake: Box<Wake>,
+    named: Box<Named>,
 }
 
 #[derive(Default)]
@@ -28,14 +31,22 @@ struct State {
     /// Slices of each Service by their own name.
     slices: HashMap<ServiceKey, BTreeMap<Box<str>, Slice>>,
     /// Members of each sharing group.
-    groups: HashMap<(Arc<str>, Arc<str>), BTreeSet<ServiceKey>>,
+    groups: HashMap<(Arc<str>, Group), BTreeSet<ServiceKey>>,
     /// Owners that vanished without our having released them: somebody removed the finalizer by hand.
     departed: HashMap<ServiceKey, BTreeSet<Owner>>,
 }
 
 impl Cache {
-    pub(crate) fn new(class: Class, prefixes: &'static [&'static str], wake: Box<Wake>) -> Self {
-        Self { class, prefixes, state: RwLock::default(), wake }
+    pub(crate) fn new(class: Class, prefixes: &'static [&'static str], named: Box<Named>, wake: Box<Wake>) -> Self {
+        Self { class, prefixes, state: RwLock::default(), wake, named }
+    }
+
+    fn object(&self, from: &wire::Service, strings: &mut Strings) -> Option<Service> {
+        let mut service = object::service(from, self.prefixes, strings)?;
+        if let Some(name) = (self.named)(&service.annotations) {
+            service.group = Some(Group::Named(strings.share(&name)));
+        }
+        Some(service)
     }
 
     pub(crate) fn service(&self, key: &ServiceKey) -> Option<Arc<Service>> {
@@ -105,7 +116,7 @@ impl Cache {
     /// Takes the answer to one of our own writes, so that the next look does not work on what it replaced.
     pub(crate) fn wrote(&self, answer: &wire::Service) -> Option<Arc<Service>> {
         let mut state = self.write();
-        let service = object::service(answer, self.prefixes, &mut state.strings)?;
+        let service = self.object(answer, &mut state.strings)?;
         let key = service.key().clone();
         if self.class.concerns(&service) {
             state.put(service);
@@ -118,7 +129,7 @@ impl Cache {
 
     fn apply_service(&self, from: &wire::Service) -> Option<ServiceKey> {
         let mut state = self.write();
-        let service = object::service(from, self.prefixes, &mut state.strings)?;
+        let service = self.object(from, &mut state.strings)?;
         let key = service.key().clone();
         let woken = if self.class.concerns(&service) {
             state.replace_departed(&service);
@@ -134,7 +145,7 @@ impl Cache {
 
     fn delete_service(&self, from: &wire::Service) {
         let mut state = self.write();
-        let Some(gone) = object::service(from, self.prefixes, &mut state.strings) else { return };
+        let Some(gone) = self.object(from, &mut state.strings) else { return };
         let key = gone.key().clone();
         // An event about an older Service of the same name says nothing about the present one.
         let woken = state.depart(&key, |present| present.owner.uid == gone.owner.uid);
@@ -160,8 +171,8 @@ impl Cache {
     }
 }
 
-fn group_key(service: &Service) -> Option<(Arc<str>, Arc<str>)> {
-    Some((service.key().namespace.clone(), service.sharing_key.clone()?))
+fn group_key(service: &Service) -> Option<(Arc<str>, Group)> {
+    Some((service.key().namespace.clone(), service.group.clone()?))
 }
 
 fn answer_uid(answer: &wire::Service) -> &str {

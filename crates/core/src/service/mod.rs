@@ -88,7 +88,11 @@ where
         let queue = queue.clone();
         Box::new(move |key| queue.add(key))
     };
-    let cache = Arc::new(Cache::new(class.clone(), provider.annotation_prefixes(), wake));
+    let named = {
+        let provider = provider.clone();
+        Box::new(move |annotations: &_| provider.named_address(annotations))
+    };
+    let cache = Arc::new(Cache::new(class.clone(), provider.annotation_prefixes(), named, wake));
     let (begun, term) = watch::channel(None);
     let (drifts, reporter) = Drifts::new(provider.attribution(), args.report_only, runtime)?;
     let reconciler = Arc::new(Reconciler {

@@ -32,7 +32,7 @@ pub(crate) struct Service {
     pub(crate) ports: Box<[Port]>,
     pub(crate) families: Families,
     pub(crate) requested: Box<[IpAddr]>,
-    pub(crate) sharing_key: Option<Arc<str>>,
+    pub(crate) group: Option<Group>,
     pub(crate) traffic_policy: TrafficPolicy,
     pub(crate) affinity: Option<SessionAffinity>,
     pub(crate) source_ranges: Box<[IpNet]>,
@@ -41,6 +41,15 @@ pub(crate) struct Service {
     pub(crate) conditions: Box<[Condition]>,
     /// The first thing in it that cannot be read, in words for its user.
     pub(crate) problem: Option<Box<str>>,
+}
+
+/// With whom of its namespace a Service shares its address.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Group {
+    /// With those that have the same sharing key.
+    Key(Arc<str>),
+    /// With those that name the same address.
+    Named(Arc<str>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,7 +162,7 @@ pub(crate) fn service(from: &wire::Service, prefixes: &[&str], strings: &mut Str
         ports: ports(spec, strings),
         families: families(spec),
         requested,
-        sharing_key: annotation(names::SHARING_KEY).map(|key| strings.share(key)),
+        group: annotation(names::SHARING_KEY).map(|key| Group::Key(strings.share(key))),
         traffic_policy: match spec.external_traffic_policy.as_deref() {
             Some("Local") => TrafficPolicy::Local,
             _ => TrafficPolicy::Cluster,

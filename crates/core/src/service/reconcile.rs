@@ -18,7 +18,7 @@ use super::desired::desired;
 use super::drift::{self, Drifts, Judgement};
 use super::metrics::ServiceMetrics;
 use super::names::{CLAIMED_BY, FINALIZER};
-use super::object::Service;
+use super::object::{Group, Service};
 use super::status::{self, Status};
 use super::wire;
 use crate::drift::Held;
@@ -352,7 +352,12 @@ impl<P: LoadBalancers> Reconciler<P> {
 
     /// What the Service wants on the addresses that it has published.
     pub(super) fn wanted(&self, service: &Service) -> Result<Wanted, ProviderError> {
-        let group = self.cache.group(service);
+        let mut group = self.cache.group(service);
+        if let Some(Group::Named(name)) = &service.group {
+            // Who was served before it named the address is elsewhere, and stays there.
+            let is_on = |member: &Service| member.ingress.is_empty() || self.provider.is_on(&member.owner, name);
+            group.retain(|member| is_on(service) && is_on(member));
+        }
         let addresses = self.class.addresses(service);
         self.cache.with_slices(service.key(), |slices| desired(service, slices, &group, addresses))
     }

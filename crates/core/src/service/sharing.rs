@@ -1,8 +1,8 @@
 //! Who gets a port of a shared address.
 //!
-//! Services of one namespace with the same sharing key share one address. Those that have published it come first, then
-//! the older ones; each gets in if its ports are free of those before it. The rule depends on the objects alone, so
-//! that every process and every restart comes to the same answer.
+//! Services of one namespace with the same sharing key share one address, and so do those that name the same one. Those
+//! that have published it come first, then the older ones; each gets in if its ports are free of those before it. The
+//! rule depends on the objects alone, so that every process and every restart comes to the same answer.
 
 use super::object::{Port, Service};
 use crate::provider::Owner;

@@ -260,7 +260,8 @@ fn wire(json: Value) -> wire::Service {
 }
 
 fn cache() -> (Arc<Cache>, ServiceSink) {
-    let cache = Arc::new(Cache::new(Class { name: "c".into(), classless: false }, &[], Box::new(|_| {})));
+    let class = Class { name: "c".into(), classless: false };
+    let cache = Arc::new(Cache::new(class, &[], Box::new(|_| None), Box::new(|_| {})));
     (cache.clone(), ServiceSink::new(cache))
 }
 

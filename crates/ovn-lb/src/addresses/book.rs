@@ -3,6 +3,7 @@
 //! The book is what the `EIp`s say, plus what has been promised in this term and not written yet. A promise is kept until
 //! it is released or the term is over: an interrupted or failed write is tried again for the same address.
 
+mod binding;
 mod holding;
 mod observed;
 mod tenant;
@@ -25,6 +26,7 @@ use super::pool::{Family, Pool};
 use crate::error::Error;
 use holding::Holding;
 
+pub(crate) use binding::bound_to;
 pub(crate) use tenant::Care;
 
 #[derive(Debug)]
@@ -119,7 +121,10 @@ impl Book {
     fn import(&mut self, living: &[Living]) {
         for Living { owner, addresses } in living {
             for address in addresses {
-                if let Some(key) = self.listed(owner, *address) {
+                // Two of a namespace that have published the same one share it, also where no EIp lists the second.
+                let near = || self.holders(*address).find(|key| key.namespace == owner.key.namespace).cloned();
+                let ours = |key: &EipKey| self.holdings.get(key).is_some_and(|h| h.whose != Whose::Other);
+                if let Some(key) = self.listed(owner, *address).or_else(|| near().filter(ours)) {
                     self.join(&key, owner);
                 } else if self.held(owner, Family::of(*address)).is_none() && self.holders(*address).next().is_none() {
                     // Refused only if the name of its EIp is somebody else's, which the Service is told when it asks.
@@ -140,39 +145,64 @@ impl Book {
             self.join(&key, &ask.owner);
             return Ok(Promise::Kept(key));
         }
-        let own = EipKey::of(&ask.owner, family);
-        if self.holdings.get(&own).is_some_and(|h| h.should.address.is_some() && h.made_for() == Some(&ask.owner)) {
-            // It was released and is not gone yet: an EIp never changes its address.
-            self.join(&own, &ask.owner);
-            return Ok(Promise::Kept(own));
-        }
         let current = ask.current.iter().copied().find(|address| Family::of(*address) == family);
-        if let Some(key) = current.and_then(|address| self.listed(&ask.owner, address)) {
+        let bound = bound_to(&ask.annotations).map(|name| self.bindable(ask, name, family));
+        let own = EipKey::of(&ask.owner, family);
+        let own_address = self.holdings.get(&own).filter(|h| h.made_for() == Some(&ask.owner));
+        let own_address = own_address.and_then(|holding| holding.should.address);
+        let named = match (&bound, current) {
+            (Some(Ok(Some(key))), None) => Some(key.clone()),
+            (Some(Ok(Some(key))), Some(current)) => Some(key.clone()).filter(|key| self.address(key) == Some(current)),
+            _ => None,
+        };
+        let shared = ask.share_with.as_ref().filter(|_| bound.is_none()).map(|other| (other, self.held(other, family)));
+        if let Some(user) = self.stranger_on(&own, ask)
+            && current.is_none()
+            && bound.is_none()
+            && shared.as_ref().is_none_or(|(_, key)| key.as_ref() != Some(&own))
+        {
+            return Err(Error::OwnInUse { eip: own.name.to_string(), user: user.to_string() });
+        }
+        let found = if own_address.is_some() && (bound.is_none() || own_address == current) {
+            // It was released and is not gone yet: an EIp never changes its address.
+            Some(own.clone())
+        } else if let Some(key) = current.and_then(|address| self.listed(&ask.owner, address)) {
+            Some(key)
+        } else {
+            named
+        };
+        if let Some(key) = found {
             self.join(&key, &ask.owner);
             return Ok(Promise::Kept(key));
         }
-        let shared = ask.share_with.as_ref().map(|other| (other, self.held(other, family)));
-        match (current, shared) {
-            (Some(address), Some((_, Some(key)))) if self.holders(address).any(|holder| *holder == key) => {
+        match (current, shared, bound) {
+            (Some(address), Some((_, Some(key))), _) if self.holders(address).any(|holder| *holder == key) => {
                 self.join(&key, &ask.owner);
                 Ok(Promise::Kept(key))
             }
-            (Some(address), _) => {
+            (Some(address), _, _) => {
                 self.check_free(address, &ask.owner.key.namespace)?;
                 self.reserve(&ask.owner, address, self.pool_of(address)).map(Promise::Kept)
             }
-            (None, Some((_, Some(key)))) => {
+            (None, _, Some(Err(error))) => Err(error),
+            (None, Some((_, Some(key))), _) => {
                 self.join(&key, &ask.owner);
                 Ok(Promise::Kept(key))
             }
-            (None, Some((other, None))) => Err(Error::NothingToShare { holder: other.key.clone() }),
-            (None, None) => Ok(Promise::Needs(Need {
+            (None, Some((other, None)), _) => Err(Error::NothingToShare { holder: other.key.clone() }),
+            (None, None, _) => Ok(Promise::Needs(Need {
                 eip: own,
                 family,
                 network_type: network_type.map(Into::into),
                 requested: ask.requested.iter().copied().find(|address| Family::of(*address) == family),
             })),
         }
+    }
+
+    /// Somebody else who uses the `EIp` that was made for this Service.
+    fn stranger_on(&self, own: &EipKey, ask: &AddressAsk) -> Option<&Arc<str>> {
+        let holding = self.holdings.get(own).filter(|holding| holding.made_for() == Some(&ask.owner))?;
+        holding.should.services.iter().find(|name| **name != ask.owner.key.name)
     }
 
     /// An address of the pools for whoever needs one, and the pool that it is from.
@@ -227,7 +257,7 @@ impl Book {
     }
 
     /// The `EIp` that lists this owner as a user of an address that it has published.
-    fn listed(&self, owner: &Owner, address: IpAddr) -> Option<EipKey> {
+    pub(crate) fn listed(&self, owner: &Owner, address: IpAddr) -> Option<EipKey> {
         let mut holders = self.holders(address).filter(|key| key.namespace == owner.key.namespace);
         holders.find(|key| self.holdings.get(*key).is_some_and(|holding| holding.lists(owner))).cloned()
     }

@@ -92,6 +92,10 @@ impl Pool {
             }
     }
 
+    pub(crate) fn network_type(&self) -> Option<&str> {
+        self.network_type.as_deref()
+    }
+
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
         let number = number(address);
         self.ranges(Family::of(address)).iter().any(|range| range.contains(&number))

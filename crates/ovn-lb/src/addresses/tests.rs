@@ -1,5 +1,6 @@
 //! The promises about addresses, as properties over long random lives; then the stories that explain them.
 
+mod binding;
 mod conflict;
 mod leaders;
 mod namesakes;
@@ -146,6 +147,9 @@ impl World {
     }
 
     fn hold(&mut self, ask: &AddressAsk) -> Result<Vec<IpAddr>, Error> {
+        for key in self.book.unbind(ask) {
+            self.store(&key);
+        }
         let keys = promise(&mut self.book, ask, None, self.now)?;
         for key in &keys {
             self.store(key);
@@ -197,6 +201,8 @@ enum Event {
     Serve {
         service: u8,
         dual: bool,
+        /// The `EIp` that it names.
+        bound: Option<u8>,
     },
     /// The process dies before anything is written down.
     Die {
@@ -213,6 +219,16 @@ enum Event {
     LoseEip {
         service: u8,
     },
+    /// A tenant makes an `EIp`, or somebody looks at it.
+    Make {
+        eip: u8,
+    },
+    Delete {
+        eip: u8,
+    },
+    Tear {
+        eip: u8,
+    },
     Wait {
         seconds: u8,
     },
@@ -221,12 +237,16 @@ enum Event {
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let service = 0u8..6;
     let event = prop_oneof![
-        5 => (service.clone(), any::<bool>()).prop_map(|(service, dual)| Event::Serve { service, dual }),
+        6 => (service.clone(), any::<bool>(), prop::option::of(0u8..3))
+            .prop_map(|(service, dual, bound)| Event::Serve { service, dual, bound }),
         1 => service.clone().prop_map(|service| Event::Die { service }),
         2 => service.clone().prop_map(|service| Event::Release { service }),
         2 => Just(Event::Restart),
         1 => (0u8..4).prop_map(|pools| Event::Edit { pools }),
         1 => service.prop_map(|service| Event::LoseEip { service }),
+        3 => (0u8..3).prop_map(|eip| Event::Make { eip }),
+        1 => (0u8..3).prop_map(|eip| Event::Delete { eip }),
+        1 => (0u8..3).prop_map(|eip| Event::Tear { eip }),
         1 => any::<u8>().prop_map(|seconds| Event::Wait { seconds }),
     ];
     prop::collection::vec(event, 1..60)
@@ -246,23 +266,35 @@ fn edited(n: u8) -> Vec<AddressPool> {
     }
 }
 
+/// The addresses of tenants' own, by their uids.
+fn tenants_own(world: &World) -> BTreeMap<String, String> {
+    let own = world.eips.iter().filter(|(key, _)| key.name.starts_with('e'));
+    let own = own.filter_map(|(_, eip)| Some((eip.metadata.uid.clone()?, eip.status.as_ref()?.ip_address.clone()?)));
+    own.collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
     fn no_address_is_given_twice_and_a_living_one_never_changes(events in events()) {
         let mut world = World::new(edited(1));
+        let mut own = BTreeMap::new();
         for event in events {
             let before = world.published.clone();
             let mut released = None;
             match event {
-                Event::Serve { service, dual } => {
+                Event::Serve { service, dual, bound } => {
                     let owner = testing::owner("shop", &format!("s{service}"));
                     // A Service keeps the families that it was made with.
                     let dual = before.get(&owner.key).map_or(dual, |living| living.addresses.len() == 2);
-                    let ask = world.ask(&owner, if dual { Families::V4V6 } else { Families::V4 });
+                    let mut ask = world.ask(&owner, if dual { Families::V4V6 } else { Families::V4 });
+                    ask.annotations = binding::bound(bound.map(|n| format!("e{n}")).as_deref());
+                    // What was promised before, and what it inherited from an `EIp` that was torn away.
+                    let own = [Family::V4, Family::V6].map(|family| world.book.address(&EipKey::of(&owner, family)));
                     if let Ok(addresses) = world.hold(&ask) {
-                        let new = addresses.iter().filter(|a| !ask.current.contains(a));
+                        let bound = bound.and_then(|n| world.book.address(&tenants::key(&format!("e{n}"))));
+                        let new = addresses.iter().filter(|a| !ask.current.contains(a) && bound != Some(**a) && !own.contains(&Some(**a)));
                         for address in new {
                             let enabled = world.pools.iter().map(Pool::new).filter(|p| p.serves("shop", None));
                             prop_assert!(enabled.into_iter().any(|p| p.contains(*address)), "{address} is in no pool");
@@ -288,14 +320,47 @@ proptest! {
                         world.book.vanish(&key, seen.uid, world.now);
                     }
                 }
+                Event::Make { eip } => {
+                    let name = format!("e{eip}");
+                    let key = tenants::key(&name);
+                    if !world.eips.contains_key(&key) {
+                        world.make(&name, |_| {});
+                    }
+                    let _ = world.attend(&key);
+                }
+                Event::Delete { eip } => world.delete(&tenants::key(&format!("e{eip}"))),
+                Event::Tear { eip } => {
+                    let key = tenants::key(&format!("e{eip}"));
+                    if let Some(eip) = world.eips.remove(&key) {
+                        for service in world.book.vanish(&key, eip::read(&eip, "c1").unwrap().uid, world.now) {
+                            let Some(living) = before.get(&service) else { continue };
+                            let families = if living.addresses.len() == 2 { Families::V4V6 } else { Families::V4 };
+                            world.hold(&world.ask(&living.owner, families)).unwrap();
+                        }
+                    }
+                }
                 Event::Wait { seconds } => world.now = world.now + Duration::from_secs(seconds.into()),
             }
             let mut holders = BTreeMap::new();
             for living in world.published.values() {
                 for address in &living.addresses {
-                    let other = holders.insert(*address, &living.owner);
-                    prop_assert!(other.is_none(), "{address} belongs to {other:?} and to {}", living.owner);
+                    // Those that share an address do so on one `EIp`, which lists them all.
+                    let eip = world.book.listed(&living.owner, *address);
+                    prop_assert!(eip.is_some(), "{address} of {} is nobody's", living.owner);
+                    let other = holders.insert(*address, eip.clone());
+                    prop_assert!(other.is_none() || other == Some(eip), "{address} is given twice");
                 }
+            }
+            let mut written = BTreeMap::new();
+            for (key, eip) in &world.eips {
+                if let Some(address) = eip.status.as_ref().and_then(|status| status.ip_address.clone()) {
+                    let other = written.insert(address, key);
+                    prop_assert!(other.is_none(), "{other:?} and {key} have the same address");
+                }
+            }
+            let now = tenants_own(&world);
+            for (uid, address) in std::mem::replace(&mut own, now) {
+                prop_assert!(own.get(&uid).is_none_or(|now| *now == address), "a tenant's own changed its address");
             }
             for (key, living) in before {
                 if Some(&key) != released.as_ref() {
@@ -303,8 +368,12 @@ proptest! {
                 }
             }
         }
-        for living in world.published.clone().into_values() {
-            world.release(&living.owner);
+        // Also those that got one of two families, and wait for the other.
+        for service in 0..6 {
+            world.release(&testing::owner("shop", &format!("s{service}")));
+        }
+        for n in 0..3 {
+            world.delete(&tenants::key(&format!("e{n}")));
         }
         let left: Vec<_> = world.eips.keys().filter(|key| world.book.uid(key).is_some()).collect();
         let crashed = left.iter().all(|key| world.eips[*key].status.is_none());

@@ -4,8 +4,9 @@ use groundcrew_api::eip::{EIp, EIpSpec, EIpStatus, OwnershipType};
 use groundcrew_testkit::eventually;
 use groundcrew_testkit::ovn::Northbound;
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
+use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::harness::{Controller, Project, SOON};
@@ -57,6 +58,21 @@ impl Project {
         .unwrap();
     }
 
+    /// A Service with one endpoint that names an EIp.
+    async fn bind(&self, service: &str, annotation: &str, value: &str, port: u16) {
+        self.endpoints(service, 8080, &["10.1.0.41"]).await;
+        let ports = json!([{ "name": "http", "port": port, "targetPort": "web" }]);
+        let object = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": { "name": service, "annotations": { format!("service.nlb.kube-dc.com/{annotation}"): value } },
+            "spec": {
+                "type": "LoadBalancer", "loadBalancerClass": self.class, "allocateLoadBalancerNodePorts": false,
+                "ports": ports,
+            },
+        });
+        self.services().create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+    }
+
     async fn until_event(&self, reason: &str) -> String {
         let api: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
         eventually(&format!("an Event {reason}"), SOON, async || {
@@ -95,4 +111,80 @@ async fn a_tenants_eip_gets_an_address_and_gives_it_back_when_it_is_deleted() {
     project.pool(2).await;
     assert_eq!(project.until_eip_ready("late").await, project.address(2), "what was given back rests");
     controller.stop().await;
+}
+
+#[tokio::test]
+async fn services_that_name_one_eip_share_it_and_the_later_loses_a_contested_port() {
+    let project = Project::new("bound").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let (controller, _alone) = serving(&project, &northbound).await;
+    project.bind("web", "bind-on-eip", "mine", 80).await;
+    let message = project.until_reason("web", "EipMissing").await;
+    assert!(message.contains("no EIp mine"), "{message}");
+    assert_eq!(project.eip_list().await, [], "no other address is taken meanwhile");
+    project.make_eip("mine", None).await;
+    let address = project.until_served("web").await;
+    assert_eq!(address, project.until_eip_ready("mine").await);
+
+    project.bind("later", "bind-on-eip", "mine", 80).await;
+    let message = project.until_reason("later", "PortConflict").await;
+    assert!(message.contains("port 80/tcp") && message.contains("/web"), "{message}");
+    project.bind("other", "bind-on-eip", "mine", 81).await;
+    assert_eq!(project.until_served("other").await, address);
+    let owners = async || {
+        let status = project.eips().get("mine").await.unwrap().status.unwrap();
+        status.owners.into_iter().map(|owner| owner.owner_ref).collect::<Vec<_>>()
+    };
+    assert_eq!(owners().await, ["other", "web"]);
+
+    // The tenant lets go of it, and it goes with its last user.
+    controller.stop().await;
+    let controller = project.start(&northbound.remotes(), &["--serve-eips"]).await;
+    controller.until_ready().await;
+    project.until_reason("later", "PortConflict").await;
+    project.delete("web").await;
+    assert_eq!(project.until_served("later").await, address, "the port is free");
+    project.eips().delete("mine", &DeleteParams::default()).await.unwrap();
+    let message = project.until_eip_reason("mine", "InUse").await;
+    assert!(message.contains("Service later, Service other"), "{message}");
+    project.delete("other").await;
+    project.delete("later").await;
+    project.until_eip_gone("mine").await;
+    assert_eq!(northbound.nbctl(["lb-list"]).await.unwrap(), "");
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn an_address_of_somebody_else_is_used_as_far_as_its_owner_allows_and_an_edit_moves_nobody() {
+    let project = Project::new("gateway").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    for (name, ownership, user) in [("default-gw", "Shared", "Snat"), ("floating", "Exclusive", "FIp")] {
+        project.make_eip(name, None).await;
+        let last = if name == "floating" { 201 } else { 200 };
+        let status = json!({ "status": {
+            "ipAddress": project.address(last), "ovnEIpRef": "theirs", "ready": true, "ownershipType": ownership,
+            "owners": [{ "type": user, "ownerRef": "x" }],
+        } });
+        project.eips().patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    }
+    project.bind("web", "bind-on-default-gw-eip", "true", 80).await;
+    assert_eq!(project.until_served("web").await, project.address(200));
+    let status = project.eips().get("default-gw").await.unwrap().status.unwrap();
+    let owners: Vec<_> = status.owners.iter().map(|owner| (&*owner.kind, &*owner.owner_ref)).collect();
+    assert_eq!(owners, [("Snat", "x"), ("ServiceLb", "web")]);
+    assert_eq!((&*status.ovn_eip_ref, status.conditions.len()), ("theirs", 0), "the rest is not ours to write");
+    project.bind("api", "bind-on-eip", "floating", 80).await;
+    project.until_reason("api", "EipExclusive").await;
+
+    let edit = json!({ "metadata": { "annotations": { "service.nlb.kube-dc.com/bind-on-eip": "floating" } } });
+    project.services().patch("web", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
+    let message = project.until_reason("web", "AddressKept").await;
+    assert!(message.contains(&project.address(200)), "{message}");
+    project.until_event("AddressKept").await;
+    project.delete("web").await;
+    let status = project.eips().get("default-gw").await.unwrap().status.unwrap();
+    assert_eq!(status.owners.len(), 1);
 }

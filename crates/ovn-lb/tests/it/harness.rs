@@ -40,7 +40,7 @@ pub(crate) struct Project {
     control_plane: &'static ControlPlane,
     pub(crate) client: Client,
     pub(crate) namespace: String,
-    class: String,
+    pub(crate) class: String,
     /// Addresses are one cluster's, whatever the namespace: each test has a network of its own.
     network: String,
 }
