@@ -6,10 +6,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use groundcrew_core::provider::{Frontend, Owner, Protocol, Wanted};
-use ovsdb_client::{StrMap, Uuid};
+use ovsdb_client::{Set, StrMap, Uuid};
 
 use crate::error::Error;
 use crate::marks;
+use crate::northbound::Kind;
 
 /// OVN keeps the time-out of an affinity in 16 bits.
 const LONGEST_AFFINITY: u32 = 65_535;
@@ -60,8 +61,30 @@ pub(crate) struct Desired {
     pub(crate) owner: Owner,
     pub(crate) router: String,
     pub(crate) switch: String,
-    /// One for each protocol, in the order of the protocols. None: nothing should be there.
+    /// One for each protocol, in the order of the protocols; with affinity two. None: nothing should be there.
     pub(crate) rows: Vec<Row>,
+}
+
+/// For whom a row is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Clients {
+    /// Everybody: it is on the router and on the switch.
+    All,
+    /// It is on the router alone.
+    Outside,
+    /// It is on the switch alone.
+    Inside,
+}
+
+impl Clients {
+    /// Whether a row for them belongs there.
+    pub(crate) fn are_served_by(self, kind: Kind) -> bool {
+        match self {
+            Self::All => true,
+            Self::Outside => kind == Kind::Router,
+            Self::Inside => kind == Kind::Switch,
+        }
+    }
 }
 
 /// One `Load_Balancer` row.
@@ -70,9 +93,11 @@ pub(crate) struct Row {
     /// Under which it is made. A restored database has it under another.
     pub(crate) uuid: Uuid,
     pub(crate) name: String,
+    pub(crate) clients: Clients,
     pub(crate) protocol: Protocol,
     pub(crate) vips: StrMap,
     pub(crate) options: StrMap,
+    pub(crate) selection_fields: Set<Box<str>>,
     /// At most one for each virtual address.
     pub(crate) checks: Vec<Check>,
     /// The ports that probes go to; see [`crate::health`].
@@ -112,17 +137,22 @@ pub(crate) fn desired(want: &Wanted, site: &Site) -> Result<Desired, Error> {
     let mut desired = Desired::nothing(owner, site);
     let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
     let used = protocols.into_iter().filter(|p| want.frontends.iter().any(|f| f.protocol == *p));
-    desired.rows = used.map(|protocol| row(want, protocol, &desired, site)).collect();
+    // With `affinity_timeout` a switch drops the first packet of each client, and the whole connection with it; a router
+    // does not. So clients inside get a row of their own, which keeps each with its backend in another way.
+    let clients: &[_] = if want.affinity.is_some() { &[Clients::Outside, Clients::Inside] } else { &[Clients::All] };
+    let pairs = used.flat_map(|protocol| clients.iter().map(move |clients| (protocol, *clients)));
+    desired.rows = pairs.map(|(protocol, clients)| row(want, protocol, clients, &desired, site)).collect();
     Ok(desired)
 }
 
-fn row(want: &Wanted, protocol: Protocol, desired: &Desired, site: &Site) -> Row {
+fn row(want: &Wanted, protocol: Protocol, clients: Clients, desired: &Desired, site: &Site) -> Row {
     let owner = want.owner();
     let uuid = marks::row_uuid(&site.cluster, owner, protocol);
     let frontends = || want.frontends.iter().filter(|f| f.protocol == protocol);
     let vips = want.addresses.iter().flat_map(|address| frontends().map(|frontend| vip(*address, frontend)));
-    let (vips, options) = (vips.collect(), options(want, protocol));
-    let hash = content_hash(protocol, &vips, &options, &desired.router, &desired.switch);
+    let (vips, options) = (vips.collect(), options(want, protocol, clients));
+    let selection_fields = selection_fields(clients);
+    let hash = content_hash(protocol, &vips, &options, &selection_fields, &desired.router, &desired.switch);
     let key = &owner.key;
     let marks = [
         (marks::CLUSTER, &*site.cluster),
@@ -135,8 +165,12 @@ fn row(want: &Wanted, protocol: Protocol, desired: &Desired, site: &Site) -> Row
     ];
     // `a-b/c` and `a/b-c` would have one name without the digits at its end.
     let name = format!("{}-{}-{protocol}-{:08x}", key.namespace, key.name, uuid.as_fields().0);
-    let (checks, mappings) = (Vec::new(), StrMap::default());
-    Row { uuid, name, protocol, vips, options, checks, mappings, marks: marks.into_iter().collect() }
+    let (uuid, name) = match clients {
+        Clients::All | Clients::Outside => (uuid, name),
+        Clients::Inside => (marks::inside_row_uuid(uuid), format!("{name}-inside")),
+    };
+    let (checks, mappings, marks) = (Vec::new(), StrMap::default(), marks.into_iter().collect());
+    Row { uuid, name, clients, protocol, vips, options, selection_fields, checks, mappings, marks }
 }
 
 /// `192.0.2.1:80` or `[2001:db8::1]:80`, and the backends of the same family. No backend is an empty text.
@@ -147,16 +181,36 @@ fn vip(address: IpAddr, frontend: &Frontend) -> (String, String) {
 }
 
 /// All of `options`: one that somebody else adds changes where packets go, and is taken out again.
-fn options(want: &Wanted, protocol: Protocol) -> StrMap {
-    let affinity = want.affinity.map(|a| ("affinity_timeout", a.seconds.min(LONGEST_AFFINITY).to_string()));
+fn options(want: &Wanted, protocol: Protocol, clients: Clients) -> StrMap {
+    let affinity = want.affinity.filter(|_| clients != Clients::Inside);
+    let affinity = affinity.map(|a| ("affinity_timeout", a.seconds.min(LONGEST_AFFINITY).to_string()));
     // A client of a backend that is gone would otherwise go on talking to it, as nothing closes a UDP "connection".
     let flush = (protocol == Protocol::Udp).then(|| ("ct_flush", "true".to_owned()));
     // Without backends a client is refused at once instead of waiting for nobody.
     [("reject", "true".to_owned())].into_iter().chain(affinity).chain(flush).collect()
 }
 
-fn content_hash(protocol: Protocol, vips: &StrMap, options: &StrMap, router: &str, switch: &str) -> String {
+/// A client inside is known by its hardware address, and by its IPv4 address where several share a port. The fields for
+/// IPv6 addresses came later than the versions of OVN that we serve.
+fn selection_fields(clients: Clients) -> Set<Box<str>> {
+    match clients {
+        Clients::All | Clients::Outside => Set::default(),
+        Clients::Inside => ["eth_src", "ip_src"].into_iter().map(Box::from).collect(),
+    }
+}
+
+fn content_hash(
+    protocol: Protocol,
+    vips: &StrMap,
+    options: &StrMap,
+    selection_fields: &Set<Box<str>>,
+    router: &str,
+    switch: &str,
+) -> String {
     let mut text = format!("{protocol}\n{router}\n{switch}\n");
+    for field in selection_fields {
+        text.extend([field, "\n"]);
+    }
     for (key, value) in vips.iter().chain(options.iter()) {
         text.extend([key, "=", value, "\n"]);
     }
@@ -227,6 +281,22 @@ mod tests {
         want.affinity = Some(SessionAffinity { seconds: 86_400 });
         let rows = desired(&want, &site()).unwrap().rows;
         assert_eq!(rows[0].options.get("affinity_timeout"), Some("65535"));
+    }
+
+    #[test]
+    fn with_affinity_clients_inside_have_a_row_without_the_time_out() {
+        let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
+        let plain = desired(&want, &site()).unwrap().rows.remove(0);
+        assert_eq!((plain.clients, plain.selection_fields.len()), (Clients::All, 0));
+        want.affinity = Some(SessionAffinity { seconds: 60 });
+        let rows = desired(&want, &site()).unwrap().rows;
+        let [outside, inside] = &rows[..] else { panic!("{rows:?}") };
+        assert_eq!((outside.clients, inside.clients), (Clients::Outside, Clients::Inside));
+        assert_eq!((outside.uuid, &outside.name), (plain.uuid, &plain.name), "the row that was there stays");
+        assert_eq!(inside.name, format!("{}-inside", outside.name));
+        assert_eq!(inside.vips, outside.vips);
+        assert_eq!(inside.options.get("affinity_timeout"), None);
+        assert_eq!(inside.selection_fields.iter().map(|field| &**field).collect::<Vec<_>>(), ["eth_src", "ip_src"]);
     }
 
     #[test]

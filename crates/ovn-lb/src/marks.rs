@@ -34,6 +34,11 @@ pub(crate) fn check_uuid(row: Uuid, vip: &str) -> Uuid {
     Uuid::new_v5(&row, vip.as_bytes())
 }
 
+/// The uuid of the row that stands beside it for clients inside, where those need one of their own.
+pub(crate) fn inside_row_uuid(row: Uuid) -> Uuid {
+    Uuid::new_v5(&row, b"inside")
+}
+
 /// Sixteen digits that differ when the text does.
 pub(crate) fn digest(text: &str) -> String {
     let (high, _) = Uuid::new_v5(&NAMES, text.as_bytes()).as_u64_pair();

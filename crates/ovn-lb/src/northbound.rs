@@ -16,6 +16,8 @@ ovsdb_client::table! {
         /// Absent is tcp.
         pub(crate) protocol: Option<Box<str>>,
         pub(crate) options: StrMap,
+        /// What a backend is chosen by; empty is by connection.
+        pub(crate) selection_fields: Set<Box<str>>,
         pub(crate) health_check: Set<Uuid>,
         /// From a backend's address to the port that it is probed on and the address that the probe comes from.
         pub(crate) ip_port_mappings: StrMap,

@@ -59,6 +59,8 @@ pub(crate) fn plan(desired: &Desired, site: &Site, nb: &Northbound) -> Plan {
         let names = [(Kind::Router, &desired.router), (Kind::Switch, &desired.switch)];
         names.into_iter().filter_map(|(kind, name)| plan.locate(kind, name, nb)).collect()
     };
+    let mut elsewhere = Vec::new();
+    let mut all_there = true;
     for row in &desired.rows {
         let kept = keep(row, &mut ours);
         let uuid = match &kept {
@@ -71,8 +73,10 @@ pub(crate) fn plan(desired: &Desired, site: &Site, nb: &Northbound) -> Plan {
                 *uuid
             }
             // A row that is attached to one of the two only would answer some clients and leave others in the dark.
-            None if places.len() < Kind::ALL.len() => continue,
-            None if plan.is_name_taken(row, site, nb) => continue,
+            None if places.len() < Kind::ALL.len() || plan.is_name_taken(row, site, nb) => {
+                all_there = false;
+                continue;
+            }
             None => {
                 let checks = Checks::new(row, &LoadBalancer::default(), nb);
                 plan.steps.push(Step::Insert { row: row.clone(), checks });
@@ -80,10 +84,20 @@ pub(crate) fn plan(desired: &Desired, site: &Site, nb: &Northbound) -> Plan {
             }
         };
         for (place, members) in &places {
-            if !members.contains(&uuid) {
-                plan.steps.push(Step::Attach { place: place.clone(), row: uuid, name: row.name.clone() });
+            match (row.clients.are_served_by(place.kind), members.contains(&uuid)) {
+                (true, false) => {
+                    plan.steps.push(Step::Attach { place: place.clone(), row: uuid, name: row.name.clone() });
+                }
+                (false, true) => {
+                    elsewhere.push(Step::Detach { place: place.clone(), row: uuid, name: row.name.as_str().into() });
+                }
+                _ => {}
             }
         }
+    }
+    // Not before the row is there that takes its place.
+    if all_there {
+        plan.steps.extend(elsewhere);
     }
     // A row goes with its attachments: the references to it are weak.
     let surplus = ours.into_iter().map(|(uuid, seen)| Step::Delete {
@@ -106,11 +120,13 @@ fn ours(owner: &Owner, site: &Site, nb: &Northbound) -> Vec<(Uuid, Arc<LoadBalan
         .collect();
     for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
         let uuid = marks::row_uuid(&site.cluster, owner, protocol);
-        if let Some(row) = rows.get(uuid)
-            && row.external_ids.get(marks::CLUSTER).is_none_or(|cluster| *cluster == *site.cluster)
-            && !found.iter().any(|(other, _)| *other == uuid)
-        {
-            found.push((uuid, row.clone()));
+        for uuid in [uuid, marks::inside_row_uuid(uuid)] {
+            if let Some(row) = rows.get(uuid)
+                && row.external_ids.get(marks::CLUSTER).is_none_or(|cluster| *cluster == *site.cluster)
+                && !found.iter().any(|(other, _)| *other == uuid)
+            {
+                found.push((uuid, row.clone()));
+            }
         }
     }
     found
@@ -131,6 +147,7 @@ fn says(seen: &LoadBalancer, row: &Row) -> bool {
         && step::protocol(seen) == row.protocol.to_string()
         && seen.options == row.options
         && seen.ip_port_mappings == row.mappings
+        && seen.selection_fields == row.selection_fields
         && has_marks(&seen.external_ids, &row.marks)
 }
 

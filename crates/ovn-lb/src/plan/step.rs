@@ -47,6 +47,7 @@ impl Step {
                     .set("vips", &row.vips)
                     .set("protocol", row.protocol.to_string())
                     .set("options", &row.options)
+                    .set("selection_fields", &row.selection_fields)
                     .set("external_ids", &row.marks);
                 if !checks.refer.is_empty() {
                     insert = insert
@@ -64,6 +65,7 @@ impl Step {
                         .set("vips", &row.vips)
                         .set("protocol", row.protocol.to_string())
                         .set("options", &row.options)
+                        .set("selection_fields", &row.selection_fields)
                         .set("health_check", Value::set(checks.refer.iter().copied()))
                         .set("ip_port_mappings", &row.mappings)
                         .into(),
@@ -114,7 +116,7 @@ impl Step {
             Self::Insert { row, .. } => one("row_missing", format!("load balancer {}", row.name), "none".into()),
             Self::Update { seen, row, checks, .. } => changed_columns(seen, row, checks),
             Self::Delete { name, wanted: true, uuid, .. } => {
-                one("duplicate", "one row for each protocol".into(), format!("{name} ({uuid})"))
+                one("duplicate", "no other row for the same".into(), format!("{name} ({uuid})"))
             }
             Self::Delete { name, wanted: false, .. } => one("row_left", "none".into(), format!("load balancer {name}")),
             Self::Attach { place, name, .. } => {
@@ -157,6 +159,12 @@ fn changed_columns(seen: &LoadBalancer, row: &Row, checks: &Checks) -> Vec<Diffe
         ("vips", text(&row.vips), text(&seen.vips), seen.vips == row.vips),
         ("protocol", row.protocol.to_string(), protocol(seen).to_owned(), protocol(seen) == row.protocol.to_string()),
         ("options", text(&row.options), text(&seen.options), seen.options == row.options),
+        (
+            "selection_fields",
+            row.selection_fields.join(" "),
+            seen.selection_fields.join(" "),
+            seen.selection_fields == row.selection_fields,
+        ),
         ("health_check", expected, found, are_probed),
         ("marks", text(&row.marks), text(&seen.external_ids), has_marks(&seen.external_ids, &row.marks)),
     ];

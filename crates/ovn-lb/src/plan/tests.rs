@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use groundcrew_core::provider::Wanted;
+use groundcrew_core::provider::{SessionAffinity, Wanted};
 use ovsdb_client::{Set, Touched, Value};
 use proptest::prelude::*;
 use serde_json::json;
@@ -41,6 +41,7 @@ impl Model {
                     "name": *row.name, "vips": of(&row.vips), "options": of(&row.options),
                     "protocol": Value::from(row.protocol.clone()), "external_ids": of(&row.external_ids),
                     "health_check": Value::from(&row.health_check), "ip_port_mappings": of(&row.ip_port_mappings),
+                    "selection_fields": Value::from(&row.selection_fields),
                 });
                 (uuid.to_string(), json!({ "initial": columns }))
             })
@@ -156,13 +157,15 @@ fn seen(row: &Row) -> LoadBalancer {
         options: row.options.clone(),
         health_check: Set::default(),
         ip_port_mappings: row.mappings.clone(),
+        selection_fields: row.selection_fields.clone(),
         external_ids: row.marks.clone(),
     }
 }
 
 fn wishes() -> impl Strategy<Value = Wanted> {
-    (1u8..8, 0u8..2).prop_map(|(protocols, backends)| {
+    (1u8..8, 0u8..2, any::<bool>()).prop_map(|(protocols, backends, sticky)| {
         let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
+        want.affinity = sticky.then_some(SessionAffinity { seconds: 60 });
         let backends: &[&str] = if backends == 0 { &[] } else { &["10.1.0.41:8080"] };
         want.frontends = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp]
             .into_iter()
@@ -176,13 +179,14 @@ fn wishes() -> impl Strategy<Value = Wanted> {
 
 prop_compose! {
     /// A row that is like one of ours in some respects, and in others not.
-    fn rows()(protocol in 0usize..3, derived: bool, id in 100u128..104, named: bool, marks in 0u8..5, right: bool)
+    fn rows()(protocol in 0usize..3, derived: bool, id in 100u128..104, named: bool, marks in 0u8..5, right: bool, row in 0usize..3)
         -> (Uuid, LoadBalancer)
     {
         let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
+        want.affinity = (row > 0).then_some(SessionAffinity { seconds: 60 });
         want.frontends[0].protocol = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp][protocol];
         let other = wanted(&owner("shop", "other"), &["192.0.2.8"]);
-        let row = desired(&want, &site()).unwrap().rows.remove(0);
+        let row = desired(&want, &site()).unwrap().rows.remove(row / 2);
         let other = desired(&other, &site()).unwrap().rows.remove(0);
         let mut made = seen(&row);
         if !named {
@@ -247,7 +251,7 @@ fn is_ours(uuid: Uuid, row: &LoadBalancer) -> bool {
     let me = owner("shop", "web");
     let marked = marks::owner(&row.external_ids, "c1").is_some_and(|owner| owner.uid == me.uid);
     let derived = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].map(|p| marks::row_uuid("c1", &me, p));
-    marked || derived.contains(&uuid)
+    marked || derived.contains(&uuid) || derived.map(marks::inside_row_uuid).contains(&uuid)
 }
 
 /// Rows and members that are none of ours.
@@ -325,6 +329,52 @@ fn every_way_to_spoil_a_row_has_its_word() {
     assert_eq!(spoilt(&|row| row.options = StrMap::default()), ["options"]);
     assert_eq!(spoilt(&|row| row.external_ids = StrMap::default()), ["marks"]);
     assert_eq!(spoilt(&|row| row.name = "x".into()), ["name"]);
+}
+
+/// In one transaction each: there is no moment without a row on the switch.
+#[test]
+fn affinity_moves_clients_inside_to_a_row_of_their_own_and_back() {
+    let mut model = served();
+    let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
+    want.affinity = Some(SessionAffinity { seconds: 60 });
+    let sticky = desired(&want, &site()).unwrap();
+    let on = plan(&sticky, &site(), &model.northbound());
+    let shown = |plan: &Plan| plan.steps.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let (name, inside) = (&sticky.rows[0].name, &sticky.rows[1].name);
+    assert_eq!(
+        shown(&on),
+        [
+            format!("~ load balancer {name}"),
+            format!("+ load balancer {inside}"),
+            format!("+ {inside} on switch shop-default"),
+            format!("- {name} on switch shop-default"),
+        ]
+    );
+    assert_eq!(kinds(&on), ["options", "row_missing", "switch_detached", "switch_left"]);
+    model.carry_out(&on);
+    assert!(plan(&sticky, &site(), &model.northbound()).is_empty());
+
+    let mut spoilt = model.clone();
+    spoilt.rows.get_mut(&sticky.rows[1].uuid).unwrap().selection_fields = Set::default();
+    assert_eq!(kinds(&plan(&sticky, &site(), &spoilt.northbound())), ["selection_fields"]);
+
+    let off = plan(&web(), &site(), &model.northbound());
+    assert_eq!(shown(&off)[..2], [format!("~ load balancer {name}"), format!("+ {name} on switch shop-default")]);
+    assert!(shown(&off)[2].starts_with(&format!("- load balancer {inside} (")));
+    model.carry_out(&off);
+    assert_eq!(model, served());
+}
+
+#[test]
+fn while_the_row_for_clients_inside_cannot_be_made_they_keep_the_other() {
+    let mut model = served();
+    let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
+    want.affinity = Some(SessionAffinity { seconds: 60 });
+    let sticky = desired(&want, &site()).unwrap();
+    let foreign = LoadBalancer { name: sticky.rows[1].name.as_str().into(), ..LoadBalancer::default() };
+    model.rows.insert(Uuid::from_u128(5), foreign);
+    let plan = plan(&sticky, &site(), &model.northbound());
+    assert_eq!(kinds(&plan), ["options", "name_taken"]);
 }
 
 #[test]

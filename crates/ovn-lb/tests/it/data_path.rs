@@ -7,6 +7,7 @@ use groundcrew_core::service::names::SHARING_KEY;
 use groundcrew_testkit::eventually;
 use groundcrew_testkit::ovn::lab::{self, EXTERNAL_SWITCH, Lab, ROUTER, ROUTER_MAC, SWITCH};
 use groundcrew_testkit::ovn::{Host, NoAnswer};
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::harness::{Controller, Project, SOON, addresses};
@@ -262,4 +263,47 @@ async fn a_deleted_service_is_silent_and_leaves_nothing_in_ovn() {
     }
     let flows = world.lab.sbctl(&["lflow-list"]).await.unwrap();
     assert!(!flows.contains(&vip.to_string()), "{EXTERNAL_SWITCH}, {ROUTER} or {SWITCH} still knows {vip}");
+}
+
+/// The time-out makes a switch drop the first connection of each client; that is why clients inside have their own row.
+#[tokio::test]
+async fn with_affinity_every_client_stays_with_its_backend_and_no_first_connection_is_lost() {
+    let world = World::new("sticky", 112).await;
+    let spec = json!({
+        "sessionAffinity": "ClientIP", "ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"],
+    });
+    let vips = world.serve("web", spec).await;
+    for vip in &vips {
+        for client in [world.lab.client(), world.lab.pod(2), world.lab.pod(0), world.lab.pod(1)] {
+            // Each request is a connection of its own, and the first that fails ends it.
+            let answers = client.get_many(&url(*vip), 40).await;
+            let answers = answers.unwrap_or_else(|why| panic!("{} to {vip}: {why}", client.name()));
+            assert_eq!((answers.len(), names(answers.clone()).len()), (40, 1), "{} {vip}: {answers:?}", client.name());
+        }
+    }
+}
+
+#[tokio::test]
+async fn affinity_is_turned_on_and_off_without_a_lost_connection() {
+    let world = World::new("turn", 116).await;
+    let vip = world.serve("web", json!({})).await[0];
+    let row = |column| ["--bare", column, "find", "Load_Balancer"].map(str::to_owned);
+    let mark = format!("external_ids:groundcrew-cluster={}", world.project.namespace);
+    for (affinity, rows) in [("ClientIP", 2), ("None", 1)] {
+        let patch = json!({ "spec": { "sessionAffinity": affinity, "sessionAffinityConfig": null } });
+        world.project.services().patch("web", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        // Clients go on while it is done.
+        eventually(&format!("{affinity} has {rows} rows"), SOON, async || {
+            for client in [world.lab.client(), world.lab.pod(2)] {
+                client.get_many(&url(vip), 3).await.unwrap_or_else(|why| panic!("{}: {why}", client.name()));
+            }
+            let said = world.lab.northbound().nbctl(row("--columns=name").into_iter().chain([mark.clone()])).await?;
+            anyhow::ensure!(said.split_whitespace().count() == rows, "{said}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+        world.lab.wait_hypervisor().await.unwrap();
+    }
+    assert_eq!(names(world.lab.pod(2).get_many(&url(vip), ENOUGH).await.unwrap()), both());
 }

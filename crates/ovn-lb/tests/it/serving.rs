@@ -66,7 +66,8 @@ async fn every_protocol_has_its_row() {
     project.until_served("web").await;
     let list = northbound.nbctl(["lb-list"]).await.unwrap();
     let protocols: Vec<_> = list.lines().skip(1).filter_map(|line| line.split_whitespace().nth(2)).collect();
-    assert_eq!(protocols.len(), 3, "{list}");
+    // Two for each, because of the affinity: one for clients outside, one for those inside.
+    assert_eq!(protocols.len(), 6, "{list}");
     for protocol in ["tcp", "udp", "sctp"] {
         assert!(protocols.contains(&protocol), "{list}");
     }
