@@ -31,6 +31,7 @@ mod provider;
 mod shift;
 #[cfg(test)]
 mod testing;
+mod unseen;
 mod view;
 mod waiting;
 
@@ -56,6 +57,7 @@ use metrics::Metrics;
 use northd::Northd;
 use ports::Ports;
 use provider::Ovn;
+use unseen::Unseen;
 use view::View;
 use waiting::Waiting;
 
@@ -107,6 +109,7 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
     runtime.tasks.spawn("EIp queue", addresses::serve(addresses.clone(), term, runtime.clone()));
 
     let provider = Arc::new(Ovn {
+        unseen: Unseen::default(),
         site: Site { cluster, router: args.ovn_router, switch: args.ovn_switch },
         view,
         committer,

@@ -31,6 +31,7 @@ use crate::northbound::Northbound;
 use crate::northd::Northd;
 use crate::plan::{self, Plan, Step, plan};
 use crate::ports::Ports;
+use crate::unseen::Unseen;
 use crate::view::View;
 use crate::waiting::{Obstacle, Waiting};
 
@@ -46,6 +47,7 @@ pub(crate) struct Ovn {
     /// The term whose living addresses are known.
     pub(crate) begun: watch::Sender<Option<Term>>,
     pub(crate) waiting: Waiting,
+    pub(crate) unseen: Unseen,
     pub(crate) attribute: Arc<dyn Attribute>,
     pub(crate) ports: Arc<Ports>,
     pub(crate) health_check_sources: Vec<IpAddr>,
@@ -110,7 +112,10 @@ impl Ovn {
             }
             if !found.steps.is_empty() {
                 debug!(service = %desired.owner, steps = found.steps.len(), "writing to OVN: {}", found.show());
-                match self.committer.commit(found.steps, term).await {
+                let under_way = self.unseen.write(vec![desired.owner.key.clone()], &self.view.replica);
+                let committed = self.committer.commit(found.steps, term).await;
+                drop(under_way);
+                match committed {
                     Err(Error::Lost) => continue,
                     Err(error) => return Err(error),
                     Ok(Some(number)) => self.northd.wrote(&desired.owner.key, number),
@@ -180,7 +185,10 @@ impl LoadBalancers for Ovn {
             }));
         }
         drop(nb);
+        let services = wants.iter().map(|want| want.owner().key.clone()).collect();
+        let under_way = self.unseen.write(services, &self.view.replica);
         let mut outcomes = self.committer.commit_all(steps, term).await.into_iter();
+        drop(under_way);
         let answers = wants.iter().zip(planned).map(|(want, planned)| {
             let caveats = planned?;
             // What is published already was taken once; a repair says nothing about that.
@@ -239,9 +247,11 @@ impl LoadBalancers for Ovn {
     }
 
     fn changes(&self) -> BoxStream<'static, Look> {
-        let (cluster, waiting) = (self.site.cluster.clone(), self.waiting.clone());
+        let (cluster, waiting, unseen) = (self.site.cluster.clone(), self.waiting.clone(), self.unseen.clone());
         let rows = self.view.replica.changes().into_stream().flat_map(move |changed| {
-            stream::iter(looks(&changed.before, &changed.after, &changed.rows, &cluster, &waiting))
+            let looks = looks(&changed.before, &changed.after, &changed.rows, &cluster, &waiting);
+            let written = unseen.passed(changed.after.generation()).into_iter().map(Look::At);
+            stream::iter(looks.into_iter().chain(written))
         });
         let addresses = stream::unfold(self.looks.subscribe(), |mut looks| async move {
             match looks.recv().await {

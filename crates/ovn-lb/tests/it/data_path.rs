@@ -26,7 +26,17 @@ const OUTSIDE6: &str = "2001:db8:51::";
 impl World {
     /// Addresses are given from `198.51.100.first` on, and from `2001:db8:51::first` on; each test has four.
     pub(crate) async fn new(name: &str, first: u8) -> Self {
-        let (project, lab) = (Project::new(name).await, lab::shared().await.unwrap());
+        Self::on(lab::shared().await.unwrap(), name, first).await
+    }
+
+    /// One with a lab of its own, for who breaks it.
+    pub(crate) async fn alone(name: &str, first: u8) -> Self {
+        let lab = Lab::start().await.unwrap();
+        Self::on(Box::leak(Box::new(lab)), name, first).await
+    }
+
+    async fn on(lab: &'static Lab, name: &str, first: u8) -> Self {
+        let project = Project::new(name).await;
         let last = first + 3;
         project.pool_of(&format!("{OUTSIDE}.{first}-{OUTSIDE}.{last},{OUTSIDE6}{first}-{OUTSIDE6}{last}")).await;
         let flags = ["--ovn-router", ROUTER, "--ovn-switch", SWITCH];

@@ -24,7 +24,8 @@ use crate::netns::{Netns, Sandbox};
 use crate::{Scratch, Signal};
 
 pub(super) const READY: Duration = Duration::from_secs(30);
-const CHASSIS: &str = "chassis-1";
+/// The one chassis, which is the gateway.
+pub const CHASSIS: &str = "chassis-1";
 
 /// The router between the pods and the outside.
 pub const ROUTER: &str = "proj";
