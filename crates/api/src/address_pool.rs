@@ -2,7 +2,7 @@
 
 mod entry;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,11 @@ pub struct AddressPoolSpec {
     #[schemars(length(max = 1024), inner(length(max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub namespaces: Vec<String>,
+    /// How many addresses of this pool a namespace may have at once, of both families together. Left out: as many as there
+    /// are. A lower limit takes nothing away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "i32", range(min = 1))]
+    pub per_namespace_limit: Option<u32>,
     /// Which pool comes first where several would do: the one with the highest number; among equals the one whose name
     /// sorts first.
     #[serde(default)]
@@ -72,11 +77,25 @@ pub struct AddressPoolStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "AddressCounts")]
     pub ipv6: Option<AddressCounts>,
+    /// Addresses that were given back a moment ago and rest until the time that is told, so that a new leader lets them
+    /// rest too. Of more than 256 the last ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    pub resting: Vec<RestingAddress>,
     /// The present state in detail: Ready, which is False when a line cannot be used, and Overlap, which is True when another
     /// pool has some of the same addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
+}
+
+/// An address that is not given to anybody for a while: neighbours remember who had it.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+pub struct RestingAddress {
+    /// The address.
+    pub address: String,
+    /// When it can be given out again.
+    pub until: Time,
 }
 
 /// The addresses of one family.

@@ -10,6 +10,7 @@
 mod book;
 mod eip;
 mod pool;
+mod report;
 mod store;
 mod tenant;
 #[cfg(test)]
@@ -30,14 +31,16 @@ use groundcrew_core::queue::Queue;
 use kube::api::ListParams;
 use kube::core::DeserializeGuard;
 use kube::{Api, Client, Resource};
-use tokio::sync::broadcast;
+use tokio::sync::{Notify, broadcast};
 
 use crate::error::Error;
 use book::{Book, Promise};
 use eip::{EipKey, Whose};
 use pool::Family;
+use report::Reports;
 
 pub(crate) use book::bound_to;
+pub(crate) use report::report;
 pub(crate) use tenant::serve;
 pub(crate) use watch::{EipSink, PoolSink};
 
@@ -53,6 +56,8 @@ pub(crate) struct Addresses {
     looks: broadcast::Sender<Look>,
     /// Tenants' own `EIp`s that somebody should look at.
     tenants: Queue<EipKey>,
+    /// What a pool should say about itself may have changed.
+    stirred: Notify,
 }
 
 struct State {
@@ -61,6 +66,7 @@ struct State {
     waiting: BTreeSet<ServiceKey>,
     /// Likewise the tenants' own.
     unserved: BTreeSet<EipKey>,
+    reports: Reports,
 }
 
 /// How addresses are given out.
@@ -82,9 +88,14 @@ impl Addresses {
         looks: broadcast::Sender<Look>,
     ) -> Self {
         let book = Book::new(cluster.clone(), rules.rest, rules.serve_eips);
-        let state = Mutex::new(State { book, waiting: BTreeSet::new(), unserved: BTreeSet::new() });
+        let state = Mutex::new(State {
+            book,
+            waiting: BTreeSet::new(),
+            unserved: BTreeSet::new(),
+            reports: Reports::default(),
+        });
         let (network_type, tenants) = (rules.network_type, Queue::default());
-        Self { client, cluster, network_type, deadline, state, looks, tenants }
+        Self { client, cluster, network_type, deadline, state, looks, tenants, stirred: Notify::new() }
     }
 
     /// Reads every `EIp` anew: the watch of a process that only followed so far may lag behind its predecessor's last
@@ -110,6 +121,7 @@ impl Addresses {
         let mut state = self.lock();
         state.book.begin(listed, &unlisted, living, Moment::now());
         self.tenants.add_all(state.book.tenants());
+        self.stirred.notify_one();
         Ok(())
     }
 
@@ -184,6 +196,7 @@ impl Addresses {
     }
 
     fn forget(&self, key: &EipKey) {
+        self.stirred.notify_one();
         let mut state = self.lock();
         state.book.deleted(key, Moment::now());
         self.wake_waiting(&mut state);
@@ -201,6 +214,7 @@ impl Addresses {
             self.wake_namespace(&mut state, &key.namespace);
         }
         drop(state);
+        self.stirred.notify_one();
         self.wake(services);
     }
 

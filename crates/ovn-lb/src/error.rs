@@ -44,6 +44,10 @@ pub(crate) enum Error {
 
     #[error("no address is free for namespace {namespace}: {why}")]
     PoolEmpty { namespace: String, pools: usize, why: String },
+    #[error(
+        "namespace {namespace} has {limit} address(es) of AddressPool {pool}, as many as it may; give one back first"
+    )]
+    LimitReached { namespace: String, pool: String, limit: u32 },
     #[error("{address} is held by {holder}")]
     AddressTaken { address: IpAddr, holder: String },
     #[error("{address} is in no AddressPool that serves namespace {namespace}")]
@@ -105,6 +109,7 @@ impl From<Error> for ProviderError {
             // Nobody has to go for this one; somebody has to make a pool, or name another network.
             Error::PoolEmpty { pools: 0, .. } => (ErrorKind::Quota, Some("NoPool")),
             Error::PoolEmpty { .. } => (ErrorKind::Quota, Some("PoolEmpty")),
+            Error::LimitReached { .. } => (ErrorKind::Quota, Some("LimitReached")),
             Error::AddressTaken { .. } => (ErrorKind::Quota, Some("AddressTaken")),
             Error::AddressRests { .. } => (ErrorKind::Quota, Some("AddressRests")),
             Error::AddressOutside { .. } => (ErrorKind::Quota, Some("AddressOutsidePools")),

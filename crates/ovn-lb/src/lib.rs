@@ -106,7 +106,8 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
     runtime.tasks.spawn("OVN shifts", shifts);
 
     let (begun, term) = watch::channel(None);
-    runtime.tasks.spawn("EIp queue", addresses::serve(addresses.clone(), term, runtime.clone()));
+    runtime.tasks.spawn("EIp queue", addresses::serve(addresses.clone(), term.clone(), runtime.clone()));
+    runtime.tasks.spawn("AddressPool status", addresses::report(addresses.clone(), term, runtime.clone()));
 
     let provider = Arc::new(Ovn {
         unseen: Unseen::default(),

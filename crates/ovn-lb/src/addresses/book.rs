@@ -6,6 +6,7 @@
 mod binding;
 mod holding;
 mod observed;
+mod survey;
 mod tenant;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -216,17 +217,22 @@ impl Book {
                 return Err(Error::AddressOutside { address, namespace: namespace.to_owned() });
             };
             self.check_free(address, namespace)?;
+            self.check_limit(namespace, pool)?;
             return match self.rests(address, now) {
                 Some(left) => Err(Error::AddressRests { address, left }),
                 None => Ok((pool.name.clone(), address)),
             };
         }
         let is_free = |address| self.holders(address).next().is_none() && self.rests(address, now).is_none();
-        let found = pools.iter().find_map(|pool| {
+        let open = pools.iter().filter(|pool| self.check_limit(namespace, pool).is_ok());
+        let found = open.into_iter().find_map(|pool| {
             let last = self.last.get(&(pool.name.clone(), *family)).copied();
             Some((pool.name.clone(), pool.next_free(*family, last, is_free)?))
         });
         let Some((pool, address)) = found else {
+            for pool in pools.iter().filter(|pool| pool.has(*family)) {
+                self.check_limit(namespace, pool)?;
+            }
             let kind = network_type.map(|network| format!(" of network type {network}")).unwrap_or_default();
             let why = match pools.len() {
                 0 => format!("no AddressPool{kind} serves it"),
@@ -236,6 +242,19 @@ impl Book {
         };
         self.last.insert((pool.clone(), *family), address);
         Ok((pool, address))
+    }
+
+    /// Whether the namespace may have one more of this pool.
+    fn check_limit(&self, namespace: &str, pool: &Pool) -> Result<(), Error> {
+        let Some(limit) = pool.limit else { return Ok(()) };
+        let first = EipKey { namespace: namespace.into(), name: "".into() };
+        let near = self.holdings.range(first..).take_while(|(key, _)| *key.namespace == *namespace);
+        let has = near.filter(|(_, holding)| holding.should.address.is_some() && holding.should.pool == pool.name);
+        let most = usize::try_from(limit).unwrap_or(usize::MAX);
+        if has.take(most).count() < most {
+            return Ok(());
+        }
+        Err(Error::LimitReached { namespace: namespace.to_owned(), pool: pool.name.to_string(), limit })
     }
 
     fn check_free(&self, address: IpAddr, namespace: &str) -> Result<(), Error> {

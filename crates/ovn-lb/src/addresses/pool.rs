@@ -61,22 +61,37 @@ pub(crate) struct Pool {
     disabled: bool,
     namespaces: Box<[Box<str>]>,
     network_type: Option<Box<str>>,
+    pub(crate) limit: Option<u32>,
+    /// Lines that cannot be used.
+    pub(crate) bad: Box<[Box<str>]>,
     /// Sorted, apart from each other, without what is excluded.
     v4: Box<[RangeInclusive<u128>]>,
     v6: Box<[RangeInclusive<u128>]>,
 }
 
 impl Pool {
-    /// Lines that cannot be read are left out; the API server refuses nearly all of them.
+    /// Lines that cannot be used are left out, and told; the API server refuses nearly all of them.
     pub(crate) fn new(pool: &AddressPool) -> Self {
         let name = pool.metadata.name.as_deref().unwrap_or_default();
-        let AddressPoolSpec { addresses, excluded, external_network_type, namespaces, priority, disabled } = &pool.spec;
+        let AddressPoolSpec {
+            addresses,
+            excluded,
+            external_network_type,
+            namespaces,
+            per_namespace_limit,
+            priority,
+            disabled,
+        } = &pool.spec;
+        let is_bad = |line: &&String| range(Family::V4, line).is_none() && range(Family::V6, line).is_none();
+        let bad = addresses.iter().chain(excluded).filter(is_bad);
         Self {
             name: name.into(),
             priority: *priority,
             disabled: *disabled,
             namespaces: namespaces.iter().map(|n| n.as_str().into()).collect(),
             network_type: external_network_type.as_deref().map(Into::into),
+            limit: *per_namespace_limit,
+            bad: bad.map(|line| line.as_str().into()).collect(),
             v4: ranges(Family::V4, addresses, excluded),
             v6: ranges(Family::V6, addresses, excluded),
         }
@@ -99,6 +114,23 @@ impl Pool {
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
         let number = number(address);
         self.ranges(Family::of(address)).iter().any(|range| range.contains(&number))
+    }
+
+    /// How many addresses of this family it has.
+    pub(crate) fn size(&self, family: Family) -> u128 {
+        let sizes = self.ranges(family).iter().map(|range| (range.end() - range.start()).saturating_add(1));
+        sizes.fold(0, u128::saturating_add)
+    }
+
+    /// The first and the last address of each of its parts.
+    pub(crate) fn parts(&self, family: Family) -> impl Iterator<Item = (IpAddr, IpAddr)> {
+        self.ranges(family).iter().map(move |range| (family.address(*range.start()), family.address(*range.end())))
+    }
+
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        let meet = |a: &RangeInclusive<u128>, b: &RangeInclusive<u128>| a.start() <= b.end() && b.start() <= a.end();
+        let both = [Family::V4, Family::V6].map(|family| (self.ranges(family), other.ranges(family)));
+        both.into_iter().any(|(own, theirs)| own.iter().any(|a| theirs.iter().any(|b| meet(a, b))))
     }
 
     /// Whether it has any address of this family.

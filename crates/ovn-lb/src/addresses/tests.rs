@@ -4,6 +4,7 @@ mod binding;
 mod conflict;
 mod leaders;
 mod namesakes;
+mod survey;
 mod tenants;
 mod terms;
 

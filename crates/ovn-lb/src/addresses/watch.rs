@@ -7,6 +7,7 @@ use groundcrew_api::address_pool::AddressPool;
 use groundcrew_api::eip::EIp;
 use groundcrew_core::leader::Moment;
 use groundcrew_core::watch::Sink;
+use jiff::Timestamp;
 use kube::ResourceExt;
 use uuid::Uuid;
 
@@ -31,6 +32,7 @@ impl EipSink {
     fn vanish(&self, key: &EipKey, uid: Uuid) {
         let mut state = self.addresses.lock();
         let services = state.book.vanish(key, uid, Moment::now());
+        self.addresses.stirred.notify_one();
         self.addresses.wake_waiting(&mut state);
         drop(state);
         self.addresses.wake(services);
@@ -92,18 +94,31 @@ impl PoolSink {
     pub(crate) fn new(addresses: Arc<Addresses>) -> Self {
         Self { addresses, unlisted: BTreeSet::new() }
     }
+
+    fn remove(&self, name: &str) {
+        let mut state = self.addresses.lock();
+        state.book.remove_pool(name);
+        state.reports.forget(name);
+        // Another pool may have overlapped with it.
+        self.addresses.stirred.notify_one();
+    }
 }
 
 impl Sink<AddressPool> for PoolSink {
     fn apply(&mut self, pool: AddressPool) {
         let mut state = self.addresses.lock();
+        if let Some(status) = &pool.status {
+            state.book.let_rest(&status.resting, Moment::now(), Timestamp::now());
+        }
+        state.reports.see(&pool);
         if state.book.put_pool(Pool::new(&pool)) {
             self.addresses.wake_waiting(&mut state);
         }
+        self.addresses.stirred.notify_one();
     }
 
     fn delete(&mut self, pool: AddressPool) {
-        self.addresses.lock().book.remove_pool(&pool.name_any());
+        self.remove(&pool.name_any());
     }
 
     fn list_begins(&mut self) {
@@ -117,7 +132,7 @@ impl Sink<AddressPool> for PoolSink {
 
     fn list_complete(&mut self) {
         for name in std::mem::take(&mut self.unlisted) {
-            self.addresses.lock().book.remove_pool(&name);
+            self.remove(&name);
         }
     }
 
@@ -126,6 +141,6 @@ impl Sink<AddressPool> for PoolSink {
     }
 
     fn deleted_unread(&mut self, _: Option<&str>, name: &str) {
-        self.addresses.lock().book.remove_pool(name);
+        self.remove(name);
     }
 }

@@ -1,5 +1,6 @@
 //! `EIp`s that tenants make, and Services that are bound to them.
 
+use groundcrew_api::address_pool::AddressPool;
 use groundcrew_api::eip::{EIp, EIpSpec, EIpStatus, OwnershipType};
 use groundcrew_testkit::eventually;
 use groundcrew_testkit::ovn::Northbound;
@@ -187,4 +188,42 @@ async fn an_address_of_somebody_else_is_used_as_far_as_its_owner_allows_and_an_e
     project.delete("web").await;
     let status = project.eips().get("default-gw").await.unwrap().status.unwrap();
     assert_eq!(status.owners.len(), 1);
+}
+
+#[tokio::test]
+async fn a_pool_says_how_much_of_it_is_used_and_a_namespace_gets_as_many_as_it_may() {
+    let project = Project::new("report").await;
+    let northbound = project.northbound().await;
+    let mut pool = project.pool(8).await;
+    pool.spec.per_namespace_limit = Some(1);
+    let pools: Api<AddressPool> = Api::all(project.client.clone());
+    pools.replace(&project.namespace, &PostParams::default(), &pool).await.unwrap();
+    let controller = project.controller(&northbound).await;
+    project.served("web").await;
+    project.create("more", json!({})).await;
+    let message = project.until_reason("more", "LimitReached").await;
+    assert!(message.contains(&format!("AddressPool {}", project.namespace)), "{message}");
+    let until_counts = async |used, free, resting: usize| {
+        eventually(&format!("{used} used, {free} free, {resting} at rest"), SOON, async || {
+            let status = pools.get(&project.namespace).await?.status.unwrap_or_default();
+            let counts = status.ipv4.unwrap_or_default();
+            anyhow::ensure!((counts.used, counts.free, status.resting.len()) == (used, free, resting), "{status:?}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    };
+    until_counts(1, 7, 0).await;
+    project.delete("web").await;
+    assert_eq!(project.until_served("more").await, project.address(2), "what was given back rests");
+    until_counts(1, 7, 1).await;
+
+    // The next process lets it rest, too.
+    controller.stop().await;
+    let _controller = project.controller(&northbound).await;
+    let mut pool = pools.get(&project.namespace).await.unwrap();
+    pool.spec.per_namespace_limit = None;
+    pools.replace(&project.namespace, &PostParams::default(), &pool).await.unwrap();
+    project.create("asks", json!({ "loadBalancerIP": project.address(1) })).await;
+    project.until_reason("asks", "AddressRests").await;
 }

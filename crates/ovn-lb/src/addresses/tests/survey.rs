@@ -1,0 +1,131 @@
+//! What the pools say about themselves, and how much of them a namespace may have.
+
+use groundcrew_api::address_pool::AddressPoolStatus;
+
+use super::*;
+
+type Statuses = BTreeMap<Arc<str>, AddressPoolStatus>;
+
+/// What the pools say after somebody who leads has looked; how many writes it took.
+fn report(world: &World, told: &mut Statuses, wall: Timestamp) -> usize {
+    for pool in &world.pools {
+        told.entry(pool.metadata.name.as_deref().unwrap().into()).or_default();
+    }
+    let wanted = world.book.survey(told, world.now, wall);
+    let writes = wanted.iter().filter(|(name, status)| told.get(*name) != Some(status)).count();
+    *told = wanted;
+    writes
+}
+
+fn condition<'a>(status: &'a AddressPoolStatus, kind: &str) -> (&'a str, &'a str) {
+    let condition = status.conditions.iter().find(|condition| condition.type_ == kind).unwrap();
+    (&condition.status, &condition.message)
+}
+
+#[test]
+fn used_and_free_are_counted_and_said_once() {
+    let mut world =
+        World::new(vec![pool("a", &["192.0.2.0/30", "2001:db8::/64"]), pool("b", &["192.0.2.2-192.0.2.9"])]);
+    let mut told = Statuses::new();
+    let wall = Timestamp::UNIX_EPOCH;
+    world.hold(&world.ask(&testing::owner("shop", "web"), Families::V4V6)).unwrap();
+    assert_eq!(report(&world, &mut told, wall), 2);
+    let (v4, v6) = (told["a"].ipv4.unwrap(), told["a"].ipv6.unwrap());
+    assert_eq!((v4.used, v4.free, v6.used, v6.free), (1, 3, 1, i64::MAX));
+    assert_eq!((told["b"].ipv4.unwrap().free, told["b"].ipv6), (8, None));
+    assert_eq!(condition(&told["b"], "Overlap"), ("True", "has addresses in common with a; each is given out once"));
+    assert_eq!(condition(&told["a"], "Ready"), ("True", ""));
+    assert_eq!(report(&world, &mut told, wall + Duration::from_secs(1)), 0, "steady state writes nothing");
+    world.restart();
+    assert_eq!(report(&world, &mut told, wall), 0);
+
+    // Living addresses stay, in the pool or not; a backward range passes the API server's rules.
+    world.edit(vec![pool("a", &["198.51.100.0/31", "2001:db8::9-2001:db8::1"])]);
+    report(&world, &mut told, wall);
+    let (v4, v6) = (told["a"].ipv4.unwrap(), told["a"].ipv6.unwrap());
+    assert_eq!((v4.used, v4.free, v6.used, v6.free), (1, 2, 1, 0));
+    assert_eq!(condition(&told["a"], "Overlap").0, "False");
+    let (ready, why) = condition(&told["a"], "Ready");
+    assert_eq!(ready, "False");
+    assert!(why.ends_with("left out: 2001:db8::9-2001:db8::1"), "{why}");
+}
+
+#[test]
+fn a_namespace_gets_as_many_as_it_may() {
+    let mut limited = pool("a", &["192.0.2.0/29"]);
+    limited.spec.per_namespace_limit = Some(2);
+    let mut world = World::new(vec![limited]);
+    world.serve("one").unwrap();
+    let own = world.make("mine", |_| {});
+    world.attend(&own).unwrap();
+    let refused = world.serve("two").unwrap_err();
+    assert!(matches!(refused, Error::LimitReached { limit: 2, .. }), "{refused}");
+    let other = testing::owner("bank", "web");
+    world.hold(&world.ask(&other, Families::V4)).unwrap();
+    world.serve("one").unwrap();
+    world.restart();
+    assert!(matches!(world.serve("two"), Err(Error::LimitReached { .. })), "after a restart, too");
+    world.release(&testing::owner("shop", "one"));
+    world.serve("two").unwrap();
+    // Where another pool serves it, too, that one is next.
+    world.pools.push(pool("b", &["198.51.100.0/30"]));
+    world.edit(world.pools.clone());
+    assert_eq!(world.serve("three").unwrap(), "198.51.100.0");
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    Serve(u8),
+    Release(u8),
+    /// Another process begins with what is written down.
+    Restart,
+    Wait(u8),
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        4 => (0u8..6).prop_map(Event::Serve),
+        3 => (0u8..6).prop_map(Event::Release),
+        2 => Just(Event::Restart),
+        2 => (0u8..50).prop_map(Event::Wait),
+    ];
+    prop::collection::vec(event, 1..80)
+}
+
+proptest! {
+    #[test]
+    fn a_released_address_rests_whoever_leads(events in events()) {
+        let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);
+        let (mut told, mut wall, mut released) = (Statuses::new(), Timestamp::UNIX_EPOCH, BTreeMap::new());
+        for event in events {
+            match event {
+                Event::Serve(service) => {
+                    let before = world.published.len();
+                    if let Ok(address) = world.serve(&format!("s{service}")) && world.published.len() > before {
+                        let until = released.get(&address).copied().unwrap_or(wall);
+                        prop_assert!(until <= wall, "{address} rests until {until}, and it is {wall}");
+                    }
+                }
+                Event::Release(service) => {
+                    let owner = testing::owner("shop", &format!("s{service}"));
+                    if let Some(living) = world.published.get(&owner.key) {
+                        released.insert(living.addresses[0].to_string(), wall + REST);
+                    }
+                    world.release(&owner);
+                }
+                Event::Restart => {
+                    world.book = world.follower();
+                    for status in told.values() {
+                        world.book.let_rest(&status.resting, world.now, wall);
+                    }
+                    world.begin();
+                }
+                Event::Wait(seconds) => {
+                    let seconds = Duration::from_secs(seconds.into());
+                    (world.now, wall) = (world.now + seconds, wall + seconds);
+                }
+            }
+            report(&world, &mut told, wall);
+        }
+    }
+}
