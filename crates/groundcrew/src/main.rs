@@ -29,6 +29,7 @@ Examples:
   groundcrew ovn-lb --ovn-nb tcp:192.0.2.10:6641            serve Services from OVN
   groundcrew ovn-lb --ovn-nb tcp:192.0.2.10:6641 --dry-run  show what it would do
   groundcrew lb-watcher --ovn-nb tcp:192.0.2.10:6641        watch the load balancers of kube-dc's manager
+  groundcrew ovn-rows --ovn-nb tcp:192.0.2.10:6641          list all load balancers and whose they are
   groundcrew crds | kubectl apply -f -                      install or upgrade the custom resources";
 
 #[derive(Debug, Subcommand)]
@@ -44,6 +45,11 @@ enum Command {
     /// where a load balancer was deleted or changed behind the manager's back, the manager is woken by an annotation,
     /// and people are told who did it. OVN is only read.
     LbWatcher(Box<LbWatcher>),
+    /// List the load balancers of an OVN and whose they are
+    ///
+    /// One line each: the Service it belongs to, (kube-ovn) or (unknown), its name, how many addresses it has, where it is
+    /// attached. Nothing is written, and no Kubernetes is needed.
+    OvnRows(groundcrew_ovn_lb::RowsArgs),
     /// Print the custom resource definitions as YAML
     Crds,
     /// Print the version
@@ -89,6 +95,7 @@ async fn main() -> ExitCode {
             let start = async move |runtime| groundcrew_lb_watcher::start(&runtime, watcher).await;
             runtime::run("lb-watcher", runtime, start).await
         }
+        Command::OvnRows(args) => print(groundcrew_ovn_lb::rows(&args).await.map_err(|error| anyhow::anyhow!(error))),
         Command::Crds => print(crds::yaml()),
         Command::Version => print(Ok(concat!("groundcrew ", env!("CARGO_PKG_VERSION"), "\n").to_owned())),
     }

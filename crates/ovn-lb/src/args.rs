@@ -11,11 +11,11 @@ use ovsdb_client::{Config, Endpoint, Tls};
 
 use crate::desired::Template;
 
-/// Flags of `groundcrew ovn-lb`.
+/// How to reach OVN.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "OVN options")]
-#[group(id = "ovn-lb")]
-pub struct Args {
+#[group(id = "ovn-connection")]
+pub struct Connection {
     /// OVN's northbound database: tcp:HOST:PORT, ssl:HOST:PORT or unix:PATH, comma-separated for a cluster
     #[arg(long, env = "GROUNDCREW_OVN_NB", value_name = "ENDPOINTS", value_delimiter = ',', required = true)]
     pub ovn_nb: Vec<Endpoint>,
@@ -35,6 +35,15 @@ pub struct Args {
     /// Do not compare the name in the server's certificate: those of ovs-pki have none that could match
     #[arg(long, env = "GROUNDCREW_OVN_ANY_NAME", requires = "ovn_ca")]
     pub ovn_any_name: bool,
+}
+
+/// Flags of `groundcrew ovn-lb`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "OVN options")]
+#[group(id = "ovn-lb")]
+pub struct Args {
+    #[command(flatten)]
+    pub connection: Connection,
 
     /// The logical router of a namespace; {namespace} stands for its name
     #[arg(long, env = "GROUNDCREW_OVN_ROUTER", value_name = "TEMPLATE", default_value = "{namespace}")]
@@ -47,6 +56,10 @@ pub struct Args {
     /// An unused address of the backends' network that health checks are sent from, comma-separated for several networks
     #[arg(long, env = "GROUNDCREW_HEALTH_CHECK_SOURCE", value_name = "ADDRESSES", value_delimiter = ',')]
     pub health_check_source: Vec<IpAddr>,
+
+    /// Adopt what kube-dc made for Services that are served here: rows, addresses and finalizers. Stop its manager first
+    #[arg(long, env = "GROUNDCREW_TAKE_OVER")]
+    pub take_over: bool,
 
     /// The network type of addresses for Services without the annotation network.kube-dc.com/external-network-type
     #[arg(long, env = "GROUNDCREW_NETWORK_TYPE", value_name = "TYPE")]
@@ -71,6 +84,12 @@ pub struct Args {
 
 impl Args {
     pub(crate) fn connection(&self) -> Config {
+        self.connection.config()
+    }
+}
+
+impl Connection {
+    pub(crate) fn config(&self) -> Config {
         let config = Config::new(self.ovn_nb.iter().cloned());
         let Some(ca) = &self.ovn_ca else { return config };
         let mut tls = Tls::new(ca);
@@ -99,7 +118,7 @@ mod tests {
     #[test]
     fn a_cluster_is_a_list_of_endpoints_and_the_rest_has_defaults() {
         let args = Program::parse_from(["x", "--ovn-nb", "tcp:192.0.2.1:6641,ssl:[2001:db8::1]:6641"]).args;
-        assert_eq!(args.ovn_nb.len(), 2);
+        assert_eq!(args.connection.ovn_nb.len(), 2);
         assert_eq!(args.class, "groundcrew.dev/ovn");
         assert_eq!(args.ovn_switch.to_string(), "{namespace}-default");
         assert!(Program::try_parse_from(["x"]).is_err());

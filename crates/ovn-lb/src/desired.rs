@@ -21,6 +21,8 @@ pub(crate) struct Site {
     pub(crate) cluster: Arc<str>,
     pub(crate) router: Template,
     pub(crate) switch: Template,
+    /// Whether rows that kube-dc made for our Services are adopted.
+    pub(crate) take_over: bool,
 }
 
 /// A name with a place for the namespace.

@@ -16,6 +16,10 @@ pub(crate) enum Error {
     PlaceMissing { kind: Kind, name: String },
     #[error("OVN has more than one {} named {name}; remove or rename all but one", kind.word())]
     PlaceAmbiguous { kind: Kind, name: String },
+    #[error(
+        "the OVN load balancer {name} ({uuid}) has some of the Service's addresses and others, so it is not taken over; split it or remove it"
+    )]
+    TakeOverUnclear { name: String, uuid: Uuid },
     #[error("the OVN load balancer {name} ({uuid}) is not ours; remove or rename it")]
     NameTaken { name: String, uuid: Uuid },
     #[error(
@@ -96,6 +100,7 @@ impl From<Error> for ProviderError {
             Error::PlaceAmbiguous { kind: Kind::Switch, .. } => (ErrorKind::Quota, Some("SwitchAmbiguous")),
             // Somebody has to act first, so it is asked for rarely, like a used-up quota.
             Error::NameTaken { .. } => (ErrorKind::Quota, Some("NameTaken")),
+            Error::TakeOverUnclear { .. } => (ErrorKind::Quota, Some("TakeOverUnclear")),
             Error::SourceRanges { .. } => (ErrorKind::Invalid, Some("SourceRangesUnsupported")),
             Error::EipMissing { .. } => (ErrorKind::Quota, Some("EipMissing")),
             Error::EipNotReady { .. } => (ErrorKind::Quota, Some("EipNotReady")),

@@ -28,6 +28,7 @@ mod northd;
 mod plan;
 mod ports;
 mod provider;
+mod rows;
 mod shift;
 #[cfg(test)]
 mod testing;
@@ -45,9 +46,10 @@ use kube::Api;
 use ovsdb_client::Replica;
 use tokio::sync::{broadcast, watch};
 
-pub use args::Args;
+pub use args::{Args, Connection};
 pub use desired::Template;
 pub use leftovers::OvnLeftovers;
+pub use rows::{RowsArgs, rows};
 
 use addresses::{Addresses, EipSink, PoolSink, Rules};
 use commit::Committer;
@@ -111,7 +113,7 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
 
     let provider = Arc::new(Ovn {
         unseen: Unseen::default(),
-        site: Site { cluster, router: args.ovn_router, switch: args.ovn_switch },
+        site: Site { cluster, router: args.ovn_router, switch: args.ovn_switch, take_over: args.take_over },
         view,
         committer,
         northd,

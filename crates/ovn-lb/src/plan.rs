@@ -4,6 +4,7 @@
 //! again is empty; and what does not carry our mark is in no step.
 
 mod checks;
+mod legacy;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ use crate::marks;
 use crate::northbound::{Kind, LoadBalancer, Northbound, Place};
 
 pub(crate) use checks::Checks;
+pub(crate) use legacy::{Legacy, legacy};
 pub(crate) use step::{Step, TABLE, attach};
 
 /// The steps for one Service, and what stands in the way of others.
@@ -37,6 +39,8 @@ pub(crate) enum Held {
     Missing { kind: Kind, name: String },
     /// There are several, and nothing says which one is meant.
     Ambiguous { kind: Kind, name: String },
+    /// A row that kube-dc made under this Service's name has some of its addresses, but not just these.
+    Unclear { name: String, uuid: Uuid },
     /// The name is taken by a row without our mark. OVN allows two rows of one name; its tools do not.
     NameTaken { name: String, uuid: Uuid },
 }
@@ -62,7 +66,7 @@ pub(crate) fn plan(desired: &Desired, site: &Site, nb: &Northbound) -> Plan {
     let mut elsewhere = Vec::new();
     let mut all_there = true;
     for row in &desired.rows {
-        let kept = keep(row, &mut ours);
+        let kept = keep(row, &mut ours).or_else(|| plan.adopt(row, desired, site, nb));
         let uuid = match &kept {
             Some((uuid, seen)) => {
                 let checks = Checks::new(row, seen, nb);
@@ -73,7 +77,7 @@ pub(crate) fn plan(desired: &Desired, site: &Site, nb: &Northbound) -> Plan {
                 *uuid
             }
             // A row that is attached to one of the two only would answer some clients and leave others in the dark.
-            None if places.len() < Kind::ALL.len() || plan.is_name_taken(row, site, nb) => {
+            None if places.len() < Kind::ALL.len() || plan.is_in_the_way(row, desired, site, nb) => {
                 all_there = false;
                 continue;
             }
@@ -185,6 +189,11 @@ impl Plan {
         }
     }
 
+    /// Whether a row of somebody else's keeps this one from being made.
+    fn is_in_the_way(&mut self, row: &Row, desired: &Desired, site: &Site, nb: &Northbound) -> bool {
+        self.is_name_taken(row, site, nb) || self.is_unclear(row, desired, site, nb)
+    }
+
     fn is_name_taken(&mut self, row: &Row, site: &Site, nb: &Northbound) -> bool {
         let mut namesakes = nb.load_balancers.find(|by| &by.name, row.name.as_str());
         // One of ours under that name belongs to another Service of this cluster only by a clash of digests.
@@ -204,6 +213,9 @@ impl Held {
                 let which = if *kind == Kind::Router { "router_ambiguous" } else { "switch_ambiguous" };
                 (which, format!("one {} {name}", kind.word()), "several".into())
             }
+            Self::Unclear { name, uuid } => {
+                ("take_over", "a row of this Service alone".into(), format!("{name} ({uuid})"))
+            }
             Self::NameTaken { name, uuid } => ("name_taken", name.clone(), format!("{uuid}, which is not ours")),
         };
         Difference { kind, expected, found }
@@ -215,6 +227,7 @@ impl From<&Held> for Error {
         match held.clone() {
             Held::Missing { kind, name } => Self::PlaceMissing { kind, name },
             Held::Ambiguous { kind, name } => Self::PlaceAmbiguous { kind, name },
+            Held::Unclear { name, uuid } => Self::TakeOverUnclear { name, uuid },
             Held::NameTaken { name, uuid } => Self::NameTaken { name, uuid },
         }
     }

@@ -8,6 +8,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 use groundcrew_api::names::annotation::{
     BIND_ON_DEFAULT_GW_EIP, BIND_ON_EIP, EXTERNAL_NETWORK_TYPE, HEALTH_CHECK, LB_RESYNC_TIMESTAMP,
 };
+use groundcrew_api::names::finalizer;
 use groundcrew_core::drift::Attribute;
 use groundcrew_core::leader::Term;
 use groundcrew_core::provider::{
@@ -29,7 +30,7 @@ use crate::looks::looks;
 use crate::marks;
 use crate::northbound::Northbound;
 use crate::northd::Northd;
-use crate::plan::{self, Plan, Step, plan};
+use crate::plan::{self, Legacy, Plan, Step, legacy, plan};
 use crate::ports::Ports;
 use crate::unseen::Unseen;
 use crate::view::View;
@@ -69,7 +70,20 @@ impl Ovn {
             Ok(Some(options)) => caveats.extend(self.probe(&mut desired, &options, nb)?),
             Err(caveat) => caveats.push(caveat),
         }
+        caveats.extend(self.not_taken_over(&desired, nb));
         Ok((desired, caveats))
+    }
+
+    /// A row under the name that kube-dc had for this Service, but not with its addresses.
+    fn not_taken_over(&self, desired: &Desired, nb: &Northbound) -> Option<Caveat> {
+        let left = |row| match legacy(row, &desired.owner, nb) {
+            Legacy::Anothers(uuid, name) => Some((uuid, name)),
+            _ => None,
+        };
+        let (uuid, name) = desired.rows.iter().filter(|_| self.site.take_over).find_map(left)?;
+        let message =
+            format!("the OVN load balancer {name} ({uuid}) has none of the Service's addresses and is not taken over");
+        Some(Caveat { reason: "TakeOverRefused", message, stops: false })
     }
 
     /// Adds health checks, and asks to be woken when a backend's port changes.
@@ -278,6 +292,10 @@ impl LoadBalancers for Ovn {
     /// As many as share a transaction well, and no more than an API server takes at once.
     fn concurrency(&self) -> usize {
         128
+    }
+
+    fn takes_over(&self) -> &'static [&'static str] {
+        if self.site.take_over { &[finalizer::KUBE_DC_SERVICE] } else { &[] }
     }
 
     fn annotation_prefixes(&self) -> &'static [&'static str] {

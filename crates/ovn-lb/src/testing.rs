@@ -22,6 +22,7 @@ pub(crate) fn site() -> Site {
         cluster: "c1".into(),
         router: "{namespace}".parse().unwrap(),
         switch: "{namespace}-default".parse().unwrap(),
+        take_over: false,
     }
 }
 

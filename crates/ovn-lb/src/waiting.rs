@@ -24,7 +24,7 @@ impl From<&Held> for Obstacle {
     fn from(held: &Held) -> Self {
         match held.clone() {
             Held::Missing { kind, name } | Held::Ambiguous { kind, name } => Self::Place(kind, name),
-            Held::NameTaken { name, .. } => Self::Row(name),
+            Held::NameTaken { name, .. } | Held::Unclear { name, .. } => Self::Row(name),
         }
     }
 }

@@ -369,6 +369,12 @@ pub trait LoadBalancers: Send + Sync + 'static {
         true
     }
 
+    /// Finalizers of an older controller whose Services are taken over with their addresses. They are swapped for ours
+    /// when such a Service is claimed.
+    fn takes_over(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Prefixes of the annotations that the provider reads; others are not kept in memory.
     fn annotation_prefixes(&self) -> &'static [&'static str] {
         &[]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::class::Class;
-use super::object::{self, Group, Service, Slice, Strings};
+use super::object::{self, Group, Reads, Service, Slice, Strings};
 use super::wire;
 use crate::key::ServiceKey;
 use crate::provider::{Living, Owner};
@@ -18,7 +18,7 @@ pub(crate) type Named = dyn Fn(&BTreeMap<Box<str>, Box<str>>) -> Option<String> 
 
 pub(crate) struct Cache {
     class: Class,
-    prefixes: &'static [&'static str],
+    reads: Reads,
     state: RwLock<State>,
     wake: Box<Wake>,
     named: Box<Named>,
@@ -37,12 +37,12 @@ struct State {
 }
 
 impl Cache {
-    pub(crate) fn new(class: Class, prefixes: &'static [&'static str], named: Box<Named>, wake: Box<Wake>) -> Self {
-        Self { class, prefixes, state: RwLock::default(), wake, named }
+    pub(crate) fn new(class: Class, reads: Reads, named: Box<Named>, wake: Box<Wake>) -> Self {
+        Self { class, reads, state: RwLock::default(), wake, named }
     }
 
     fn object(&self, from: &wire::Service, strings: &mut Strings) -> Option<Service> {
-        let mut service = object::service(from, self.prefixes, strings)?;
+        let mut service = object::service(from, self.reads, strings)?;
         if let Some(name) = (self.named)(&service.annotations) {
             service.group = Some(Group::Named(strings.share(&name)));
         }

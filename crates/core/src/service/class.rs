@@ -41,9 +41,14 @@ impl Class {
         service.finalizer && service.claimed_by.as_ref() == Some(&self.name)
     }
 
-    /// The addresses that we have published on it. What another controller published is not ours to keep.
+    /// The addresses that we have published on it. What another controller published is not ours to keep, unless we take
+    /// its Services over.
     pub(crate) fn addresses(&self, service: &Service) -> Vec<IpAddr> {
-        if self.claimed(service) { service.ingress.iter().map(|i| i.address).collect() } else { Vec::new() }
+        if self.claimed(service) || (service.inherited && self.serves(service)) {
+            service.ingress.iter().map(|i| i.address).collect()
+        } else {
+            Vec::new()
+        }
     }
 
     pub(crate) fn intent(&self, service: &Service) -> Intent {

@@ -42,6 +42,7 @@ use cache::{Cache, ServiceSink, SliceSink};
 use class::Class;
 use drift::Drifts;
 use metrics::ServiceMetrics;
+use object::Reads;
 use orphans::Caution;
 use reconcile::Reconciler;
 use scan::Scan;
@@ -88,11 +89,12 @@ where
         let queue = queue.clone();
         Box::new(move |key| queue.add(key))
     };
+    let kept = Reads { annotations: provider.annotation_prefixes(), finalizers: provider.takes_over() };
     let named = {
         let provider = provider.clone();
         Box::new(move |annotations: &_| provider.named_address(annotations))
     };
-    let cache = Arc::new(Cache::new(class.clone(), provider.annotation_prefixes(), named, wake));
+    let cache = Arc::new(Cache::new(class.clone(), kept, named, wake));
     let (begun, term) = watch::channel(None);
     let (drifts, reporter) = Drifts::new(provider.attribution(), args.report_only, runtime)?;
     let reconciler = Arc::new(Reconciler {

@@ -14,6 +14,15 @@ use super::{names, wire};
 use crate::key::ServiceKey;
 use crate::provider::{Families, Ingress, IpMode, Owner, Protocol, SessionAffinity, TrafficPolicy};
 
+/// What a provider reads of a Service besides its spec.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Reads {
+    /// Prefixes of annotations.
+    pub(crate) annotations: &'static [&'static str],
+    /// Finalizers of an older controller whose Services it takes over.
+    pub(crate) finalizers: &'static [&'static str],
+}
+
 /// What is kept of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Service {
@@ -23,6 +32,8 @@ pub(crate) struct Service {
     pub(crate) created: i64,
     pub(crate) deleting: bool,
     pub(crate) finalizer: bool,
+    /// An older controller's finalizer is on it, which is to be swapped for ours: what it published is living.
+    pub(crate) inherited: bool,
     /// The class that took this Service, from our annotation. It outlives `spec.loadBalancerClass`, which a type change
     /// clears, and is what tells our finalizer from another controller's of the same name.
     pub(crate) claimed_by: Option<Arc<str>>,
@@ -128,7 +139,7 @@ impl Strings {
 }
 
 /// Reads a Service. `None` if it lacks what the API server always sets.
-pub(crate) fn service(from: &wire::Service, prefixes: &[&str], strings: &mut Strings) -> Option<Service> {
+pub(crate) fn service(from: &wire::Service, reads: Reads, strings: &mut Strings) -> Option<Service> {
     let meta = &from.metadata;
     let spec = &from.spec;
     let key = ServiceKey::new(strings.share(meta.namespace.as_deref()?), strings.share(meta.name.as_deref()?));
@@ -145,7 +156,7 @@ pub(crate) fn service(from: &wire::Service, prefixes: &[&str], strings: &mut Str
             .and_then(|s| u32::try_from(s).ok())
             .unwrap_or(10_800),
     });
-    let kept = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    let kept = |name: &str| reads.annotations.iter().any(|prefix| name.starts_with(prefix));
     let annotations = meta.annotations.iter().flatten().filter(|(name, _)| kept(name));
     let annotations = annotations.map(|(name, value)| (name.as_str().into(), value.as_str().into())).collect();
 
@@ -155,6 +166,7 @@ pub(crate) fn service(from: &wire::Service, prefixes: &[&str], strings: &mut Str
         created: meta.creation_timestamp.as_ref().map_or(0, |t| t.0.as_second()),
         deleting: meta.deletion_timestamp.is_some(),
         finalizer: meta.finalizers.iter().flatten().any(|f| f == names::FINALIZER),
+        inherited: meta.finalizers.iter().flatten().any(|f| reads.finalizers.contains(&f.as_str())),
         claimed_by: annotation(names::CLAIMED_BY).map(|class| strings.share(class)),
         load_balancer: spec.kind.as_deref() == Some("LoadBalancer"),
         class: spec.load_balancer_class.as_deref().map(|class| strings.share(class)),

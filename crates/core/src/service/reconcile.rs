@@ -334,6 +334,9 @@ impl<P: LoadBalancers> Reconciler<P> {
         if !self.class.claimed(service) {
             lines.push(format!("+ finalizer {FINALIZER}"));
         }
+        if service.inherited {
+            lines.push(format!("- finalizer {}", self.provider.takes_over().join(", ")));
+        }
         match self.verify(wanted) {
             Verdict::Same(reachable) => {
                 // Who takes over knows then what is drift.
@@ -369,10 +372,10 @@ impl<P: LoadBalancers> Reconciler<P> {
 
     /// Puts finalizer and claim on it before anything outside is made for it.
     async fn claim(&self, service: &Arc<Service>, term: &Term) -> Result<Arc<Service>, ProviderError> {
-        if self.class.claimed(service) {
+        if self.class.claimed(service) && !service.inherited {
             return Ok(service.clone());
         }
-        let patch = json!({
+        let mut patch = json!({
             "metadata": {
                 "resourceVersion": service.resource_version,
                 "annotations": { CLAIMED_BY: &*self.class.name },
@@ -380,6 +383,11 @@ impl<P: LoadBalancers> Reconciler<P> {
                 "finalizers": [FINALIZER],
             }
         });
+        if service.inherited {
+            // In the same write: at no time has the Service none, and the older controller lets go of what is ours now.
+            patch["metadata"]["$deleteFromPrimitiveList/finalizers"] = self.provider.takes_over().into();
+            info!("taken over from an older controller");
+        }
         let gone = || ProviderError::new(ErrorKind::Conflict, format!("Service {} is gone", service.key()));
         self.patch(service, None, &patch, term).await?.ok_or_else(gone)
     }

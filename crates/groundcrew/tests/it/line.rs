@@ -3,6 +3,7 @@
 use std::process::{Command, Output};
 
 use groundcrew_testkit::kube::shared;
+use groundcrew_testkit::ovn::Northbound;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
 fn groundcrew(args: &[&str]) -> Output {
@@ -28,6 +29,7 @@ fn a_wrong_line_is_one_line_and_exit_code_2() {
         (&["ovn-lb"][..], "--ovn-nb"),
         (&["ovn-lb", "--ovn-nb", "http:192.0.2.1"], "--ovn-nb"),
         (&["ovn-lb", "--ovn-nb", "unix:/x", "--ovn-router", "{ns}"], "--ovn-router"),
+        (&["ovn-rows"], "--ovn-nb"),
         (&["fly"], "fly"),
     ] {
         let output = groundcrew(line);
@@ -45,4 +47,33 @@ fn help_and_version_are_for_reading() {
     assert!(text(&help.stdout).contains("Examples:"));
     let version = text(&groundcrew(&["version"]).stdout);
     assert_eq!(version, format!("groundcrew {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[tokio::test]
+async fn the_rows_of_an_ovn_are_listed_with_their_owners_and_foreign_ones_alone() {
+    let northbound = Northbound::standalone().await.unwrap();
+    let marks = "external_ids:groundcrew-cluster=c1 external_ids:groundcrew-namespace=shop external_ids:groundcrew-service=web \
+                 external_ids:groundcrew-uid=00000000-0000-0000-0000-000000000001";
+    let setup = "lr-add shop -- lb-add ours 192.0.2.7:80 10.1.0.41:80 -- lr-lb-add shop ours \
+         -- lb-add vpc-shop-tcp-load 10.96.0.1:443 10.1.0.1:443 -- lb-add stranger 192.0.2.9:80 10.1.0.9:80";
+    northbound.nbctl(setup.split_whitespace()).await.unwrap();
+    northbound.nbctl(["set", "Load_Balancer", "ours"].into_iter().chain(marks.split_whitespace())).await.unwrap();
+    let remotes = northbound.remotes();
+    let listed = async |more: &'static [&'static str]| {
+        let remotes = remotes.clone();
+        let output = tokio::task::spawn_blocking(move || {
+            let line: Vec<_> = ["ovn-rows", "--ovn-nb", &remotes].into_iter().chain(more.iter().copied()).collect();
+            groundcrew(&line)
+        });
+        let output = output.await.unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let all = listed(&["--cluster-id", "c1"]).await;
+    let ours = all.lines().find(|line| line.starts_with("shop/web ")).unwrap();
+    assert!(ours.contains(" ours ") && ours.contains("router shop"), "{all}");
+    assert_eq!(all.lines().count(), 4, "{all}");
+    let foreign = listed(&["--foreign"]).await;
+    assert!(foreign.contains("(kube-ovn)  vpc-shop-tcp-load") && foreign.contains("(unknown)   stranger"), "{foreign}");
+    assert!(!foreign.contains("shop/web"), "{foreign}");
 }

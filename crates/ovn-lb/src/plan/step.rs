@@ -57,9 +57,16 @@ impl Step {
                 checks.operations().into_iter().chain([insert.into()]).collect()
             }
             Self::Update { uuid, seen, row, checks } => {
+                // Gone or renamed meanwhile: an update that matches nothing would pass for a success.
+                let guard = if seen.external_ids.get(marks::CLUSTER).is_some() {
+                    exists(TABLE, *uuid, &seen.name)
+                } else {
+                    // It has no mark: it must be the very row that was looked at.
+                    let row = Op::wait(TABLE, [Condition::uuid(*uuid)]);
+                    row.has("name", &*seen.name).has("vips", &seen.vips).has("external_ids", &seen.external_ids).into()
+                };
                 let update = [
-                    // Gone or renamed meanwhile: an update that matches nothing would pass for a success.
-                    exists(TABLE, *uuid, &seen.name),
+                    guard,
                     Op::update(TABLE, [Condition::uuid(*uuid)])
                         .set("name", &row.name)
                         .set("vips", &row.vips)

@@ -1,5 +1,7 @@
 //! The promises to others as properties, on a model of the tables; then the stories that explain them.
 
+mod legacy;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use groundcrew_core::provider::{SessionAffinity, Wanted};

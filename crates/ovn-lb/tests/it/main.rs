@@ -12,4 +12,5 @@ mod operators;
 mod realised;
 mod repair;
 mod serving;
+mod take_over;
 mod trouble;

@@ -1,0 +1,78 @@
+//! Rows that kube-dc made: `{namespace}-{service}-tcp` or `-udp`, without any mark.
+//!
+//! The name alone proves nothing: `a-b/c` and `a/b-c` have the same. A row is this Service's if its addresses are exactly
+//! those that the Service has published.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use groundcrew_core::provider::{Owner, Protocol};
+use ovsdb_client::{StrMap, Uuid};
+
+use super::{Held, Plan, step};
+use crate::desired::{Clients, Desired, Row, Site};
+use crate::marks;
+use crate::northbound::{LoadBalancer, Northbound};
+
+/// What kube-dc left under the name that it had for a Service.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Legacy {
+    Nothing,
+    /// A row with this Service's addresses.
+    Ours(Uuid, Arc<LoadBalancer>),
+    /// A row with none of this Service's addresses.
+    Anothers(Uuid, String),
+    /// A row with some of them, or several rows.
+    Unclear(Uuid, String),
+}
+
+/// Looks for the row that kube-dc would have made instead of this one.
+pub(crate) fn legacy(row: &Row, owner: &Owner, nb: &Northbound) -> Legacy {
+    // It made none for SCTP, and one for all clients.
+    if row.protocol == Protocol::Sctp || row.clients == Clients::Inside {
+        return Legacy::Nothing;
+    }
+    let name = format!("{}-{}-{}", owner.key.namespace, owner.key.name, row.protocol);
+    let namesakes = nb.load_balancers.find(|by| &by.name, name.as_str());
+    let unmarked = namesakes.filter(|(_, seen)| seen.external_ids.get(marks::CLUSTER).is_none());
+    let mut found: Vec<_> = unmarked.map(|(uuid, seen)| (uuid, seen.clone())).collect();
+    let ours = addresses(&row.vips);
+    let Some((uuid, seen)) = found.pop() else { return Legacy::Nothing };
+    let theirs = addresses(&seen.vips);
+    match (found.is_empty(), &ours & &theirs) {
+        (true, _) if ours == theirs && step::protocol(&seen) == row.protocol.to_string() => Legacy::Ours(uuid, seen),
+        (true, common) if common.is_empty() => Legacy::Anothers(uuid, name),
+        _ => Legacy::Unclear(uuid, name),
+    }
+}
+
+/// The addresses of virtual addresses, whatever their ports.
+fn addresses(vips: &StrMap) -> BTreeSet<IpAddr> {
+    let address = |vip: &str| vip.parse().or_else(|_| vip.parse::<SocketAddr>().map(|socket| socket.ip())).ok();
+    vips.iter().filter_map(|(vip, _)| address(vip)).collect()
+}
+
+impl Plan {
+    /// The row to go on with under its old uuid: traffic does not notice.
+    pub(super) fn adopt(
+        &self,
+        row: &Row,
+        desired: &Desired,
+        site: &Site,
+        nb: &Northbound,
+    ) -> Option<(Uuid, Arc<LoadBalancer>)> {
+        let Legacy::Ours(uuid, seen) = site.take_over.then(|| legacy(row, &desired.owner, nb))? else { return None };
+        let is_new = |step: &step::Step| !matches!(step, step::Step::Update { uuid: taken, .. } if *taken == uuid);
+        self.steps.iter().all(is_new).then_some((uuid, seen))
+    }
+
+    /// A second row for addresses that another one has would leave it to chance which of them answers.
+    pub(super) fn is_unclear(&mut self, row: &Row, desired: &Desired, site: &Site, nb: &Northbound) -> bool {
+        let Some(Legacy::Unclear(uuid, name)) = site.take_over.then(|| legacy(row, &desired.owner, nb)) else {
+            return false;
+        };
+        self.held.push(Held::Unclear { name, uuid });
+        true
+    }
+}
