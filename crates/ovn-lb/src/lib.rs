@@ -22,6 +22,7 @@ mod health;
 mod leftovers;
 mod looks;
 mod marks;
+mod memo;
 mod metrics;
 mod northbound;
 mod northd;
@@ -55,6 +56,7 @@ use addresses::{Addresses, EipSink, PoolSink, Rules};
 use commit::Committer;
 use connection::OVN;
 use desired::Site;
+use memo::Memos;
 use metrics::Metrics;
 use northd::Northd;
 use ports::Ports;
@@ -113,6 +115,7 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
 
     let provider = Arc::new(Ovn {
         unseen: Unseen::default(),
+        memos: Memos::default(),
         site: Site { cluster, router: args.ovn_router, switch: args.ovn_switch, take_over: args.take_over },
         view,
         committer,

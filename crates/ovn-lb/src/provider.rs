@@ -28,6 +28,7 @@ use crate::fence::fence;
 use crate::health::{self, Probing};
 use crate::looks::looks;
 use crate::marks;
+use crate::memo::{Memos, Question};
 use crate::northbound::Northbound;
 use crate::northd::Northd;
 use crate::plan::{self, Legacy, Plan, Step, legacy, plan};
@@ -49,6 +50,7 @@ pub(crate) struct Ovn {
     pub(crate) begun: watch::Sender<Option<Term>>,
     pub(crate) waiting: Waiting,
     pub(crate) unseen: Unseen,
+    pub(crate) memos: Memos,
     pub(crate) attribute: Arc<dyn Attribute>,
     pub(crate) ports: Arc<Ports>,
     pub(crate) health_check_sources: Vec<IpAddr>,
@@ -165,6 +167,11 @@ impl Plan {
     }
 }
 
+/// Whether rows, router and switch are all that its comparison looks at.
+fn is_plain(want: &Wanted) -> bool {
+    want.source_ranges.is_empty() && want.ask.annotations.is_empty()
+}
+
 impl LoadBalancers for Ovn {
     async fn begin(&self, term: &Term, living: &[Living]) -> Result<(), ProviderError> {
         // First the epoch: from here on no write of an older term can follow what is read next.
@@ -224,11 +231,20 @@ impl LoadBalancers for Ovn {
     async fn release(&self, owner: &Owner, term: &Term) -> Result<(), ProviderError> {
         self.settle(|_| Ok((Desired::nothing(owner, &self.site), ())), term).await?;
         self.northd.forget(&owner.key);
+        self.memos.forget(owner.uid);
         Ok(self.addresses.release(owner, term).await?)
     }
 
     fn verify(&self, want: &Wanted) -> Verdict {
         let Ok(nb) = self.view.now() else { return Verdict::Unknown };
+        let settled = self.addresses.settled(&want.ask);
+        let Owner { key, uid } = want.owner();
+        let (router, switch) = (self.site.router.of(&key.namespace), self.site.switch.of(&key.namespace));
+        let fingerprint = want.fingerprint();
+        let question = Question { uid: *uid, fingerprint, router: &router, switch: &switch, nb: &nb };
+        if settled.as_ref() == Some(&want.addresses) && self.memos.holds(&question) {
+            return Verdict::Same(self.reachable(want, Vec::new()));
+        }
         let (mut differences, caveats) = match self.wish(want, &nb) {
             Ok((desired, caveats)) => (plan(&desired, &self.site, &nb).differences(), caveats),
             Err(Error::OutOfSight { .. }) => return Verdict::Unknown,
@@ -237,12 +253,14 @@ impl LoadBalancers for Ovn {
                 (vec![Difference { kind: "refused", expected, found: error.to_string() }], Vec::new())
             }
         };
-        let settled = self.addresses.settled(&want.ask);
         if settled.as_ref() != Some(&want.addresses) {
             let found = settled.map_or_else(|| "no EIp says so".to_owned(), |found| format!("{found:?}"));
             differences.push(Difference { kind: "address", expected: format!("{:?}", want.addresses), found });
         }
         if differences.is_empty() {
+            if caveats.is_empty() && is_plain(want) && !self.site.take_over {
+                self.memos.note(&question);
+            }
             Verdict::Same(self.reachable(want, caveats))
         } else {
             Verdict::Differs(differences)

@@ -121,6 +121,12 @@ impl<R: Row> Table<R> {
         self.rows.is_empty()
     }
 
+    /// Whether nothing was changed between the two; a quick look, without a comparison. `false` says nothing.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.rows.ptr_eq(&other.rows)
+    }
+
     /// The table's indexes.
     #[must_use]
     pub fn indexes(&self) -> &R::Indexes {

@@ -69,6 +69,16 @@ pub(super) enum Rest {
     Look(Glance),
 }
 
+/// What the full comparison finds about a Service.
+pub(super) enum Inspection {
+    /// It is served as it should be, and says so.
+    Quiet,
+    /// It differs outside.
+    Differs,
+    /// Something else is to be done about it, or is in the way.
+    Other,
+}
+
 /// A Service that has its addresses and differs outside.
 pub(super) struct Repair {
     glance: Glance,
@@ -120,6 +130,28 @@ impl<P: LoadBalancers> Reconciler<P> {
                 Rest::Repair(Box::new(Repair { glance, wanted, drift }))
             }
             Verdict::Differs(_) | Verdict::Unknown => Rest::Look(glance),
+        }
+    }
+
+    /// What is to be said about a Service, from memory alone and without consequences.
+    pub(super) fn inspect(&self, key: &ServiceKey) -> Inspection {
+        let Some(service) = self.cache.service(key) else { return Inspection::Other };
+        if service.paused && !self.cache.has_departed(key) {
+            return Inspection::Quiet;
+        }
+        if !self.is_served(&service) {
+            return Inspection::Other;
+        }
+        let Ok(wanted) = self.wanted(&service) else { return Inspection::Other };
+        match self.verify(&wanted) {
+            Verdict::Differs(_) => Inspection::Differs,
+            Verdict::Unknown => Inspection::Other,
+            Verdict::Same(reachable) => {
+                self.drifts.settled(&wanted);
+                let (status, _) = self.status(&wanted, &reachable);
+                let says_so = status.patch(&service, Timestamp::now()).is_none();
+                if says_so { Inspection::Quiet } else { Inspection::Other }
+            }
         }
     }
 

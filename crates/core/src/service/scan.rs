@@ -6,12 +6,11 @@ use rand::RngExt;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::class::Intent;
 use super::orphans::{Caution, Orphans};
-use super::reconcile::Reconciler;
+use super::reconcile::{Inspection, Reconciler};
 use crate::key::ServiceKey;
 use crate::leader::{Moment, Term};
-use crate::provider::{Listing, LoadBalancers, Owned, Verdict};
+use crate::provider::{Listing, LoadBalancers, Owned};
 use crate::queue::Queue;
 
 /// Listing everything outside may take a while, but not for ever.
@@ -50,21 +49,23 @@ impl<P: LoadBalancers> Scan<'_, P> {
         }
     }
 
-    /// Looks at every Service, and counts those that differ though nobody had said so.
+    /// Compares every Service, counts those that differ though nobody had said so, and has those looked at that are not
+    /// as they should be.
     fn compare(&self) {
         let reconciler = self.reconciler;
+        let mut restless = Vec::new();
         for key in reconciler.cache.keys() {
-            let Some(service) = reconciler.cache.service(&key).filter(|s| !s.paused) else { continue };
-            let differs = reconciler.class.intent(&service) == Intent::Serve
-                && reconciler
-                    .wanted(&service)
-                    .is_ok_and(|wanted| matches!(reconciler.verify(&wanted), Verdict::Differs(_)));
-            if differs && !self.queue.is_pending(&key) {
-                warn!(service = %key, "the full scan found a difference that no event had told");
-                reconciler.metrics.missed.inc();
+            match reconciler.inspect(&key) {
+                Inspection::Quiet => continue,
+                Inspection::Differs if !self.queue.is_pending(&key) => {
+                    warn!(service = %key, "the full scan found a difference that no event had told");
+                    reconciler.metrics.missed.inc();
+                }
+                Inspection::Differs | Inspection::Other => {}
             }
+            restless.push(key);
         }
-        self.queue.add_all(reconciler.cache.keys());
+        self.queue.add_all(restless);
     }
 
     async fn owned(&self) -> Option<Listing<Owned>> {

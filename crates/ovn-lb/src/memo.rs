@@ -1,0 +1,216 @@
+//! What was last seen to be as it is wanted, so that looking at it again costs next to nothing.
+//!
+//! Rows of the replica are shared objects that are replaced when they change. While the wish is the same and the rows are
+//! the very same objects, still attached, there is nothing to compare. Ten thousand Services are looked at in the time of
+//! a few hundred comparisons.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ovsdb_client::{Table, Uuid};
+
+use crate::northbound::{Kind, LoadBalancer, LogicalRouterPort, Northbound};
+
+#[derive(Default)]
+pub(crate) struct Memos(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// What lies inside a project is told by these, so that all is forgotten when one changes.
+    ports: Table<LogicalRouterPort>,
+    by_uid: HashMap<Uuid, Memo>,
+}
+
+struct Memo {
+    fingerprint: u64,
+    router: Uuid,
+    switch: Uuid,
+    rows: Box<[Row]>,
+}
+
+struct Row {
+    uuid: Uuid,
+    row: Arc<LoadBalancer>,
+    on_router: bool,
+    on_switch: bool,
+}
+
+/// Everything that a comparison depends on.
+pub(crate) struct Question<'a> {
+    /// The Service's uid.
+    pub(crate) uid: Uuid,
+    /// Of its wish.
+    pub(crate) fingerprint: u64,
+    pub(crate) router: &'a str,
+    pub(crate) switch: &'a str,
+    pub(crate) nb: &'a Northbound,
+}
+
+impl Memos {
+    /// Whether it was seen to have what it wants, and nothing has changed since.
+    pub(crate) fn holds(&self, question: &Question<'_>) -> bool {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !state.ports.is_same(&question.nb.router_ports) {
+            *state = State { ports: question.nb.router_ports.clone(), by_uid: HashMap::new() };
+            return false;
+        }
+        let Some(memo) = state.by_uid.get(&question.uid) else { return false };
+        let still = memo.still_holds(question);
+        if !still {
+            state.by_uid.remove(&question.uid);
+        }
+        still
+    }
+
+    /// It has what it wants.
+    pub(crate) fn note(&self, question: &Question<'_>) {
+        let Some(memo) = Memo::of(question) else { return };
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.ports.is_same(&question.nb.router_ports) {
+            state.by_uid.insert(question.uid, memo);
+        }
+    }
+
+    pub(crate) fn forget(&self, uid: Uuid) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).by_uid.remove(&uid);
+    }
+}
+
+impl Memo {
+    fn of(question: &Question<'_>) -> Option<Self> {
+        let (nb, uid) = (question.nb, question.uid);
+        let (router, switch) = (only(nb, Kind::Router, question.router)?, only(nb, Kind::Switch, question.switch)?);
+        let (on_router, on_switch) = (nb.place(Kind::Router, router)?.1, nb.place(Kind::Switch, switch)?.1);
+        let rows = nb.load_balancers.find(|by| &by.uid, uid).map(|(uuid, row)| Row {
+            uuid,
+            row: row.clone(),
+            on_router: on_router.contains(&uuid),
+            on_switch: on_switch.contains(&uuid),
+        });
+        Some(Self { fingerprint: question.fingerprint, router, switch, rows: rows.collect() })
+    }
+
+    fn still_holds(&self, question: &Question<'_>) -> bool {
+        let nb = question.nb;
+        if self.fingerprint != question.fingerprint
+            || only(nb, Kind::Router, question.router) != Some(self.router)
+            || only(nb, Kind::Switch, question.switch) != Some(self.switch)
+        {
+            return false;
+        }
+        let (Some((_, on_router)), Some((_, on_switch))) =
+            (nb.place(Kind::Router, self.router), nb.place(Kind::Switch, self.switch))
+        else {
+            return false;
+        };
+        let mut found = nb.load_balancers.find(|by| &by.uid, question.uid);
+        let same = self.rows.iter().all(|known| {
+            found.next().is_some_and(|(uuid, row)| {
+                uuid == known.uuid
+                    && Arc::ptr_eq(row, &known.row)
+                    && on_router.contains(&uuid) == known.on_router
+                    && on_switch.contains(&uuid) == known.on_switch
+            })
+        });
+        same && found.next().is_none()
+    }
+}
+
+/// The one router or switch of this name.
+fn only(nb: &Northbound, kind: Kind, name: &str) -> Option<Uuid> {
+    let (first, second) = match kind {
+        Kind::Router => {
+            let mut found = nb.routers.find(|by| &by.name, name).map(|(uuid, _)| uuid);
+            (found.next(), found.next())
+        }
+        Kind::Switch => {
+            let mut found = nb.switches.find(|by| &by.name, name).map(|(uuid, _)| uuid);
+            (found.next(), found.next())
+        }
+    };
+    first.filter(|_| second.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use ovsdb_client::{Touched, apply};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::marks;
+
+    fn id(n: u128) -> String {
+        Uuid::from_u128(n).to_string()
+    }
+
+    fn change(nb: &mut Northbound, updates: &Value) {
+        apply(&updates.to_string(), nb, &mut Touched::default()).unwrap();
+    }
+
+    fn served() -> Northbound {
+        let mut nb = Northbound::default();
+        let marks = [[marks::CLUSTER, "c1"], [marks::UID, &id(100)]];
+        let member = json!(["uuid", id(1)]);
+        change(
+            &mut nb,
+            &json!({
+                "Load_Balancer": { id(1): { "insert": { "name": "web", "external_ids": ["map", marks] } } },
+                "Logical_Router": { id(2): { "insert": { "name": "shop", "load_balancer": member } } },
+                "Logical_Switch": { id(3): { "insert": { "name": "shop-default", "load_balancer": member } } },
+                "Logical_Router_Port": { id(4): { "insert": { "name": "p" } } },
+            }),
+        );
+        nb
+    }
+
+    fn question(nb: &Northbound, fingerprint: u64) -> Question<'_> {
+        Question { uid: Uuid::from_u128(100), fingerprint, router: "shop", switch: "shop-default", nb }
+    }
+
+    #[test]
+    fn anything_that_a_comparison_depends_on_ends_a_memo() {
+        let toggle = |n: u128| json!(["uuid", id(n)]);
+        let changes = [
+            ("the row", json!({ "Load_Balancer": { id(1): { "modify": { "name": "other" } } } })),
+            ("its end", json!({ "Load_Balancer": { id(1): { "delete": null } } })),
+            (
+                "a second row",
+                json!({ "Load_Balancer": { id(9): { "insert": {
+                "external_ids": ["map", [[marks::UID, id(100)]]] } } } }),
+            ),
+            (
+                "the router's members",
+                json!({ "Logical_Router": { id(2): { "modify": { "load_balancer": toggle(1) } } } }),
+            ),
+            (
+                "the switch's members",
+                json!({ "Logical_Switch": { id(3): { "modify": { "load_balancer": toggle(1) } } } }),
+            ),
+            ("the router's name", json!({ "Logical_Router": { id(2): { "modify": { "name": "other" } } } })),
+            ("a second router", json!({ "Logical_Router": { id(9): { "insert": { "name": "shop" } } } })),
+            ("a router port", json!({ "Logical_Router_Port": { id(4): { "modify": { "name": "q" } } } })),
+        ];
+        for (what, updates) in changes {
+            let (memos, mut nb) = (Memos::default(), served());
+            assert!(!memos.holds(&question(&nb, 7)));
+            memos.note(&question(&nb, 7));
+            assert!(memos.holds(&question(&nb, 7)));
+            change(&mut nb, &updates);
+            assert!(!memos.holds(&question(&nb, 7)), "{what}");
+        }
+    }
+
+    #[test]
+    fn another_wish_or_another_place_ends_it_and_others_rows_do_not() {
+        let (memos, mut nb) = (Memos::default(), served());
+        memos.holds(&question(&nb, 7));
+        memos.note(&question(&nb, 7));
+        let others = json!({ "Load_Balancer": { id(50): { "insert": { "name": "foreign" } } },
+            "Logical_Router": { id(2): { "modify": { "load_balancer": ["uuid", id(50)] } } } });
+        change(&mut nb, &others);
+        assert!(memos.holds(&question(&nb, 7)));
+        assert!(!memos.holds(&Question { router: "elsewhere", ..question(&nb, 7) }));
+        memos.note(&question(&nb, 7));
+        assert!(!memos.holds(&question(&nb, 8)));
+    }
+}
