@@ -407,3 +407,6 @@ impl Entry {
         Judgement::Odd(findings)
     }
 }
+
+#[cfg(test)]
+mod tests;

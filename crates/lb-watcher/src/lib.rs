@@ -25,6 +25,8 @@ mod request;
 mod rounds;
 mod scan;
 mod sighting;
+#[cfg(test)]
+mod testing;
 mod verify;
 mod view;
 mod wanted;

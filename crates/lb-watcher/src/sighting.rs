@@ -197,3 +197,97 @@ fn difference(a: &[Uuid], b: &[Uuid]) -> Vec<Uuid> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::testing::{cluster, place, row, served, site, update, uuid};
+
+    struct Scene {
+        cluster: std::sync::Arc<Cluster>,
+        site: Site,
+        nb: Northbound,
+        gone: BTreeSet<(PlaceKind, String)>,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let mut nb = served();
+            let others = json!({ "Load_Balancer": {
+                uuid(2).to_string(): row("shop-api-tcp"),
+                uuid(3).to_string(): row("theirs"),
+                uuid(4).to_string(): row("vpc-shop-tcp-load"),
+            } });
+            update(&mut nb, &others);
+            Self { cluster: cluster(&[("shop", "web"), ("shop", "api")]), site: site(), nb, gone: BTreeSet::new() }
+        }
+
+        fn sees(&mut self, updates: &Value) -> (Vec<String>, Shift) {
+            let before = self.nb.clone();
+            let rows = update(&mut self.nb, updates).into_rows();
+            let of = |table: &str| rows.iter().filter(|row| *row.table == *table).map(|row| row.uuid).collect();
+            let touched = Touched {
+                load_balancers: of(LoadBalancer::TABLE),
+                places: PlaceKind::ALL.map(|kind| (kind, of(kind.table()))),
+            };
+            let gone = std::mem::take(&mut self.gone);
+            let mut sightings = Sightings { cluster: &self.cluster, site: &self.site, gone };
+            let services = sightings.services(&before, &self.nb, &touched);
+            let shift = sightings.shift(&before, &self.nb, &touched);
+            self.gone = sightings.gone;
+            (services.iter().map(ToString::to_string).collect(), shift)
+        }
+    }
+
+    fn delete(rows: &[u128]) -> Value {
+        let rows: serde_json::Map<_, _> =
+            rows.iter().map(|n| (uuid(*n).to_string(), json!({ "delete": null }))).collect();
+        json!({ "Load_Balancer": rows })
+    }
+
+    #[test]
+    fn a_collection_takes_everything_but_the_networks_own() {
+        let (services, shift) = Scene::new().sees(&delete(&[1, 2, 3]));
+        assert_eq!(services, ["shop/api", "shop/web"]);
+        assert_eq!(shift, Shift { ours_removed: 2, others_removed: 1, native_left: 1, ..Shift::default() });
+    }
+
+    #[test]
+    fn a_single_deletion_leaves_the_others() {
+        let (services, shift) = Scene::new().sees(&delete(&[1]));
+        assert_eq!(services, ["shop/web"]);
+        let left = Shift { ours_removed: 1, ours_left: 1, others_left: 1, native_left: 1, ..Shift::default() };
+        assert_eq!(shift, left);
+    }
+
+    #[test]
+    fn who_is_taken_from_a_router_or_put_on_it_is_looked_at() {
+        let mut scene = Scene::new();
+        let toggle = |n| json!({ "Logical_Router": { uuid(5).to_string(): { "modify": { "load_balancer": ["uuid", uuid(n)] } } } });
+        assert_eq!(scene.sees(&toggle(1)).0, ["shop/web"]);
+        assert_eq!(scene.sees(&toggle(1)).0, ["shop/web"]);
+        assert_eq!(scene.sees(&toggle(3)), (vec![], Shift::default()), "others come and go all the time");
+    }
+
+    #[test]
+    fn a_router_that_comes_back_under_its_name_was_made_again() {
+        let mut scene = Scene::new();
+        let (services, shift) = scene.sees(&json!({ "Logical_Router": { uuid(5).to_string(): { "delete": null } } }));
+        assert_eq!((services.len(), shift), (2, Shift::default()));
+        let (services, shift) = scene.sees(&json!({ "Logical_Router": { uuid(7).to_string(): place("shop", &[]) } }));
+        assert_eq!(services.len(), 2);
+        assert_eq!(shift, Shift { replaced: 1, recreated: vec!["shop".into()], ..Shift::default() });
+        let (_, shift) = scene.sees(&json!({ "Logical_Router": { uuid(8).to_string(): place("new", &[]) } }));
+        assert_eq!(shift, Shift::default(), "a new one is just new");
+    }
+
+    #[test]
+    fn what_is_in_one_set_only_is_found() {
+        let set = |ns: &[u128]| ns.iter().copied().map(uuid).collect::<Vec<_>>();
+        assert_eq!(difference(&set(&[1, 3, 4]), &set(&[1, 2, 4, 9])), set(&[2, 3, 9]));
+        assert_eq!(difference(&[], &set(&[1])), set(&[1]));
+        assert_eq!(difference(&set(&[1]), &set(&[1])), set(&[]));
+    }
+}

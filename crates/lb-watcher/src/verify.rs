@@ -187,3 +187,6 @@ impl Look<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

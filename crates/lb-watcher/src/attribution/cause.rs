@@ -87,3 +87,85 @@ impl WithRemedy for Cause {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use groundcrew_core::drift::Drift;
+    use groundcrew_core::key::ServiceKey;
+    use groundcrew_core::leader::Moment;
+    use groundcrew_core::provider::Owner;
+
+    use super::super::kube_ovn::Leader;
+    use super::*;
+
+    fn round(services: usize, seen: Moment) -> Round {
+        let owner = Owner { key: ServiceKey::new("shop", "web"), uid: ovsdb_client::Uuid::nil() };
+        Round { seen, drifts: vec![Drift { owner, differences: vec![] }; services] }
+    }
+
+    fn leader(kube_ovn: &mut KubeOvn, holder: &str, at: Moment) {
+        kube_ovn.leader(Leader { holder: holder.into(), transitions: 0 }, at);
+    }
+
+    /// Another one became leader that long before what is looked at.
+    fn after_a_new_leader(seconds: u64) -> (KubeOvn, Moment) {
+        let (mut kube_ovn, then) = (KubeOvn::default(), Moment::now());
+        leader(&mut kube_ovn, "a", then);
+        leader(&mut kube_ovn, "b", then);
+        (kube_ovn, then + Duration::from_secs(seconds))
+    }
+
+    fn label(shift: &Shift, services: usize, (kube_ovn, seen): &(KubeOvn, Moment)) -> &'static str {
+        cause(Some(shift), &round(services, *seen), kube_ovn).label
+    }
+
+    #[test]
+    fn a_sweep_after_a_new_leader_is_kube_ovns_even_of_a_single_row() {
+        let sweep = Shift { ours_removed: 1, native_left: 6, ..Shift::default() };
+        assert_eq!(label(&sweep, 1, &after_a_new_leader(3)), KUBE_OVN_COLLECTION);
+        assert_eq!(label(&sweep, 1, &after_a_new_leader(44)), KUBE_OVN_COLLECTION);
+        assert_eq!(label(&sweep, 1, &after_a_new_leader(3_600)), MANUAL_DELETE, "long ago");
+        let (kube_ovn, seen) = after_a_new_leader(3);
+        let cause = cause(Some(&sweep), &round(1, seen), &kube_ovn);
+        assert!(cause.words.contains("b became leader 3.0 s before"), "{}", cause.words);
+        assert!(cause.remedy.unwrap().contains("GC_INTERVAL=0"));
+    }
+
+    #[test]
+    fn a_sweep_that_spares_only_the_networks_own_is_kube_ovns_even_if_it_was_not_seen() {
+        let sweep = Shift { ours_removed: 5, others_removed: 2, native_left: 6, ..Shift::default() };
+        let unseen = (KubeOvn::default(), Moment::now());
+        assert_eq!(label(&sweep, 5, &unseen), KUBE_OVN_COLLECTION);
+        assert_eq!(label(&Shift { native_left: 0, ..sweep }, 5, &unseen), UNKNOWN_WRITER);
+    }
+
+    #[test]
+    fn who_leaves_some_is_not_kube_ovn() {
+        let some = Shift { ours_removed: 3, ours_left: 7, native_left: 6, ..Shift::default() };
+        assert_eq!(label(&some, 3, &after_a_new_leader(3)), UNKNOWN_WRITER);
+        let one = Shift { ours_removed: 1, ours_left: 9, native_left: 6, ..Shift::default() };
+        assert_eq!(label(&one, 1, &after_a_new_leader(3)), MANUAL_DELETE);
+    }
+
+    #[test]
+    fn the_database_and_the_router_are_told_apart() {
+        let quiet = (KubeOvn::default(), Moment::now());
+        let emptied = Shift { ours_removed: 4, emptied: true, unseen: true, ..Shift::default() };
+        assert_eq!(label(&emptied, 4, &quiet), DATABASE_EMPTIED);
+        let restored = Shift { replaced: 9, recreated: vec!["shop".into()], ours_removed: 1, ..Shift::default() };
+        assert_eq!(label(&restored, 1, &quiet), DATABASE_RESTORED);
+        let router = Shift { replaced: 1, recreated: vec!["shop".into()], ..Shift::default() };
+        assert_eq!(label(&router, 4, &quiet), ROUTER_RECREATED);
+        assert_eq!(label(&Shift::default(), 1, &quiet), UNKNOWN_WRITER);
+        assert_eq!(cause(None, &round(1, quiet.1), &quiet.0).label, UNKNOWN_WRITER);
+    }
+
+    #[test]
+    fn every_label_is_one_of_the_list() {
+        for label in [KUBE_OVN_COLLECTION, UNKNOWN_WRITER, Cause::unknown().label] {
+            assert!(LABELS.contains(&label));
+        }
+    }
+}

@@ -154,3 +154,49 @@ impl fmt::Display for Version {
         write!(f, "v{}.{}.{}", self.0, self.1, self.2)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str, restarts: i32, image: &str) -> Pod {
+        Pod { uid: name.into(), name: name.into(), restarts, image: Some(image.into()) }
+    }
+
+    #[test]
+    fn new_pods_restarts_and_leaders_are_changes_and_what_was_there_is_not() {
+        let (mut kube_ovn, now) = (KubeOvn::default(), Moment::now());
+        assert!(!kube_ovn.pods(&[pod("a", 3, "x:v1.14.4")], now), "the first list");
+        assert!(!kube_ovn.pod(&pod("a", 3, "x:v1.14.4"), now));
+        assert!(kube_ovn.pod(&pod("a", 4, "x:v1.14.4"), now));
+        assert!(kube_ovn.pod(&pod("b", 0, "x:v1.14.4"), now));
+        kube_ovn.pod_gone("a");
+        assert!(kube_ovn.pods(&[pod("b", 0, "x"), pod("c", 0, "x")], now), "told by a list after a broken watch");
+
+        let leader = |holder: &str| Leader { holder: holder.into(), transitions: 0 };
+        assert!(!kube_ovn.leader(leader("a"), now), "the first sight");
+        assert!(!kube_ovn.leader(leader(""), now), "given back, and taken by nobody");
+        assert!(kube_ovn.leader(leader("a"), now), "the same one again");
+        assert!(kube_ovn.leader(leader("b"), now));
+        let mut without = KubeOvn::default();
+        without.leases_listed();
+        assert!(without.leader(leader("a"), now), "there was none before");
+    }
+
+    #[test]
+    fn the_remedy_is_that_of_the_version() {
+        let remedy = |image: &str| {
+            let mut kube_ovn = KubeOvn::default();
+            kube_ovn.pods(&[pod("a", 0, image)], Moment::now());
+            kube_ovn.remedy()
+        };
+        let old = remedy("docker.io/kubeovn/kube-ovn:v1.12.28");
+        assert!(old.contains("upgrade kube-ovn (this is v1.12.28)"), "{old}");
+        let v14 = remedy("registry:5000/kubeovn/kube-ovn:v1.14.4-x86@sha256:00ff");
+        assert!(v14.contains("GC_INTERVAL=0") && !v14.contains("ENABLE_LB"), "{v14}");
+        assert!(remedy("kubeovn/kube-ovn:v1.16.2").contains("ENABLE_LB=false"));
+        for unknown in ["kubeovn/kube-ovn:latest", "kubeovn/kube-ovn", "host:5000/kube-ovn"] {
+            assert!(remedy(unknown).contains("(v1.13.5 and later)"), "{unknown}");
+        }
+    }
+}
