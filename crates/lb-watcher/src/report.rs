@@ -46,9 +46,9 @@ impl Reporter {
             return debug!(service = %service.key, cause = cause.label, "drift: {what}; {done}");
         }
         let remedy = cause.remedy.as_deref().unwrap_or("none known");
-        warn!(service = %service.key, cause = cause.label, remedy, "drift: {what}; {}; {done}", cause.words);
+        warn!(service = %service.key, cause = cause.label, remedy, "drift: {what}; by {}; {done}", cause.words);
         let to_prevent = cause.remedy.as_ref().map(|remedy| format!(". To prevent it: {remedy}")).unwrap_or_default();
-        let note = format!("{what}; {}; {done}{to_prevent}", cause.words);
+        let note = format!("{what}; by {}; {done}{to_prevent}", cause.words);
         self.tell(service, Severity::Warning, "DriftFound", note);
     }
 
@@ -100,7 +100,7 @@ impl Reporter {
         let more = if *services > names.len() { ", ..." } else { "" };
         let remedy = cause.remedy.as_deref().unwrap_or("none known");
         let note = format!(
-            "{services} Services at once ({}{more}): {}. To prevent it: {remedy}",
+            "{services} Services at once ({}{more}), by {}. To prevent it: {remedy}",
             names.join(", "),
             cause.words
         );

@@ -57,15 +57,26 @@ impl Lab {
         Controller::spawn(name, command, self.scratch.path()).unwrap()
     }
 
+    /// The watcher of kube-dc's load balancers, ready.
+    pub(crate) async fn watcher(&self, name: &str) -> Controller {
+        let mut command = self.sub_command("lb-watcher");
+        command.args(["--trigger=annotation", "--settle-time", "500ms", "--kube-ovn-namespace", &self.namespace]);
+        Controller::start(name, command, self.scratch.path(), SOON).await.unwrap()
+    }
+
     fn command(&self) -> Command {
+        let mut command = self.sub_command("ovn-lb");
+        command.args(["--cluster-id", &self.namespace]).args(["--class", &self.class()]);
+        command
+    }
+
+    fn sub_command(&self, name: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_groundcrew"));
         command
-            .arg("ovn-lb")
+            .arg(name)
             .args(["--kubeconfig", self.control_plane.kubeconfig_path().to_str().unwrap()])
             .args(["--lease-namespace", &self.namespace])
             .args(["--lease-duration", &format!("{}s", LEASE.as_secs())])
-            .args(["--cluster-id", &self.namespace])
-            .args(["--class", &self.class()])
             .args(["--ovn-nb", &self.northbound.remotes()]);
         command
     }

@@ -30,6 +30,8 @@ fn a_wrong_line_is_one_line_and_exit_code_2() {
         (&["ovn-lb", "--ovn-nb", "http:192.0.2.1"], "--ovn-nb"),
         (&["ovn-lb", "--ovn-nb", "unix:/x", "--ovn-router", "{ns}"], "--ovn-router"),
         (&["ovn-rows"], "--ovn-nb"),
+        (&["lb-watcher"], "--ovn-nb"),
+        (&["lb-watcher", "--ovn-nb", "unix:/x", "--trigger", "telepathy"], "--trigger"),
         (&["fly"], "fly"),
     ] {
         let output = groundcrew(line);

@@ -1,4 +1,4 @@
-//! From evidence to a name. Pure.
+//! From evidence to a name. Pure. The words complete a sentence: "changed by ...".
 
 use groundcrew_core::drift::{Cause, Round, Shift};
 
@@ -16,23 +16,23 @@ pub const LABELS: [&str; 6] =
     [KUBE_OVN_COLLECTION, MANUAL_DELETE, DATABASE_RESTORED, DATABASE_EMPTIED, ROUTER_RECREATED, UNKNOWN_WRITER];
 
 pub(super) fn cause(shift: Option<&Shift>, round: &Round, kube_ovn: &KubeOvn) -> Cause {
-    let Some(shift) = shift else { return unknown("somebody changed it, unseen by us".into()) };
+    let Some(shift) = shift else { return unknown("an unknown writer, unseen by us".into()) };
     let places = shift.recreated.len();
     let removed = shift.ours_removed + shift.others_removed;
     let cause = if shift.emptied {
-        plain(DATABASE_EMPTIED, "the northbound database was emptied or built anew".into()).with_remedy(
+        plain(DATABASE_EMPTIED, "an emptied or rebuilt northbound database".into()).with_remedy(
             "rows come back once routers and switches are there again; look at why ovn-central lost its data",
         )
     } else if places > 0 && (shift.replaced > places || shift.ours_removed > 0) {
-        plain(DATABASE_RESTORED, "the northbound database was restored from a backup: its rows have new ids".into())
+        plain(DATABASE_RESTORED, "a restore of the northbound database, whose rows have new ids now".into())
             .with_remedy("what was made after the backup is made again; no more is to be done")
     } else if places > 0 {
         let names = shift.recreated.join(", ");
-        plain(ROUTER_RECREATED, format!("{names} was deleted and made again, and has lost its load balancers"))
+        plain(ROUTER_RECREATED, format!("the deletion of {names}, which was made again without its load balancers"))
     } else if removed > 0 {
         deleted(shift, round, kube_ovn)
     } else {
-        unknown("somebody changed it".into())
+        unknown("an unknown writer".into())
     };
     if shift.unseen {
         Cause { words: format!("{} (while OVN was out of our sight)", cause.words), ..cause }
@@ -52,16 +52,16 @@ fn deleted(shift: &Shift, round: &Round, kube_ovn: &KubeOvn) -> Cause {
             |change| change.words(round.seen),
         );
         let words = format!(
-            "kube-ovn-controller's start-up collection deleted {removed} load balancers that it does not know \
+            "kube-ovn-controller's start-up collection, which deleted {removed} load balancers that it does not know \
              ({evidence})"
         );
         return plain(KUBE_OVN_COLLECTION, words).with_remedy(kube_ovn.remedy());
     }
     if round.drifts.len() <= 1 && shift.ours_removed <= 2 {
-        return plain(MANUAL_DELETE, "somebody deleted this load balancer alone, most likely by hand".into());
+        return plain(MANUAL_DELETE, "somebody who deleted this load balancer alone, most likely by hand".into());
     }
     let words = format!(
-        "somebody deleted {removed} load balancers in one transaction and left {}",
+        "an unknown writer who deleted {removed} load balancers in one transaction and left {}",
         shift.ours_left + shift.others_left
     );
     unknown(words)

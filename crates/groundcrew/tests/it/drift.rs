@@ -1,0 +1,86 @@
+//! Who took the load balancers is told by the controller that owns them, and by the watcher of kube-dc's.
+
+use anyhow::{anyhow, ensure};
+use groundcrew_testkit::eventually;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use crate::lab::{Lab, SOON};
+
+/// kube-ovn-controller's Lease, held by `holder`.
+async fn lease(lab: &Lab, holder: &str) {
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": { "name": "kube-ovn-controller" }, "spec": { "holderIdentity": holder },
+    });
+    let leases: Api<Lease> = Api::namespaced(lab.client.clone(), &lab.namespace);
+    let params = PatchParams::apply("test").force();
+    leases.patch("kube-ovn-controller", &params, &Patch::Apply(lease)).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_owner_of_the_rows_repairs_a_collection_and_names_it() {
+    let lab = Lab::new("collected").await;
+    lease(&lab, "kube-ovn-controller-a").await;
+    lab.northbound.nbctl(["lb-add", "vpc-x-tcp-load", "10.96.0.1:443", "10.1.0.1:6443"]).await.unwrap();
+    let controller = lab.spawn("owner", |command| command.args(["--kube-ovn-namespace", &lab.namespace]));
+    lab.until_leads(&controller).await;
+    for name in ["web", "api"] {
+        lab.create(name).await;
+        lab.until_served(name).await;
+    }
+    let before = lab.rows().await;
+    lease(&lab, "kube-ovn-controller-b").await;
+    eventually("the new leader was noticed", SOON, async || {
+        ensure!(controller.process.log().contains("has a new leader"), "not yet");
+        Ok(())
+    })
+    .await
+    .unwrap();
+
+    // As kube-ovn does it: all that it does not know, in one transaction.
+    let line = before.iter().filter(|name| *name != "vpc-x-tcp-load").flat_map(|name| ["--", "lb-del", name]).skip(1);
+    lab.northbound.nbctl(line).await.unwrap();
+    let found = "groundcrew_drift_repaired_total{cause=\"kube_ovn_collection\",kind=\"row_missing\"}";
+    controller.until_metric(found, SOON, |found| (found - 2.0).abs() < 0.1).await.unwrap();
+    assert_eq!(lab.rows().await, before);
+    let events: Api<Event> = Api::namespaced(lab.client.clone(), &lab.namespace);
+    let note = eventually("the Service is told", SOON, async || {
+        let all = events.list(&ListParams::default()).await?.items;
+        let told = all.into_iter().find(|event| event.reason.as_deref() == Some("DriftRepaired"));
+        told.and_then(|event| event.note).ok_or_else(|| anyhow!("no such Event"))
+    })
+    .await
+    .unwrap();
+    assert!(note.contains("kube-ovn-controller-b became leader"), "{note}");
+    assert!(controller.process.log().contains("GC_INTERVAL=0"), "the log has the remedy");
+}
+
+#[tokio::test]
+async fn the_watcher_as_a_process_wakes_the_manager_for_a_lost_row() {
+    let lab = Lab::new("watched").await;
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web" },
+        "spec": { "type": "LoadBalancer", "allocateLoadBalancerNodePorts": false, "ports": [{ "port": 80 }] },
+    });
+    lab.services().create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await.unwrap();
+    let status = json!({ "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.7" }] } } });
+    lab.services().patch_status("web", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    let row = format!("{}-web-tcp", lab.namespace);
+    lab.northbound.nbctl(["lb-add", &row, "192.0.2.7:80", "10.1.0.41:8080"]).await.unwrap();
+    let watcher = lab.watcher("watcher").await;
+    watcher.until_metric("groundcrew_watcher_services_count", SOON, |n| n > 0.5).await.unwrap();
+    lab.northbound.nbctl(["lb-del", &row]).await.unwrap();
+    eventually("the manager is woken", SOON, async || {
+        let service: Service = lab.services().get("web").await?;
+        let annotations = service.metadata.annotations.unwrap_or_default();
+        ensure!(annotations.contains_key("kube-dc.com/lb-resync-timestamp"), "{annotations:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
