@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use groundcrew_testkit::Signal;
+use groundcrew_testkit::ovn::Northbound;
+use kube::api::DeleteParams;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::harness::Project;
@@ -157,4 +159,46 @@ async fn a_lost_connection_is_made_up_for() {
     project.nbctl(&["lb-del", &project.row("web")]).await;
     project.until_whole("web", &address).await;
     watcher.until_repaired("row_missing", "manual_delete", 1.0).await;
+}
+
+#[tokio::test]
+async fn a_new_leader_of_the_database_is_followed_without_an_alarm() {
+    let mut project = Project::on("raft", Northbound::cluster(3).await.unwrap()).await;
+    let address = project.served("web").await;
+    let manager = project.manager().await;
+    let watcher = project.watcher(&["--verify-interval", "200ms"]).await;
+    watcher.until_watches(1).await;
+    let leader = project.northbound.leader().await.unwrap();
+    project.northbound.stop(leader, Signal::SIGKILL).await.unwrap();
+    project.northbound.leader().await.unwrap();
+    let comparisons = "groundcrew_watcher_full_comparisons_total";
+    let before = watcher.metric(comparisons).await;
+    watcher.until_metric(comparisons, |n| n > before + 2.0).await;
+    assert!(watcher.found().await < 0.5);
+    project.nbctl(&["lb-del", &project.row("web")]).await;
+    project.until_whole("web", &address).await;
+    watcher.until_repaired("row_missing", "manual_delete", 1.0).await;
+    assert_eq!(manager.asked(), 1);
+}
+
+#[tokio::test]
+async fn a_service_deleted_while_its_row_is_awaited_is_not_brought_back() {
+    let project = Project::new("vanished").await;
+    let address = project.served("stays").await;
+    project.served("web").await;
+    let manager = project.manager().await;
+    manager.idle(true);
+    let watcher = project.watcher(&["--repair-time", "300ms"]).await;
+    watcher.until_watches(2).await;
+    project.nbctl(&["lb-del", &project.row("web")]).await;
+    manager.until_asked(2).await;
+    project.services().delete("web", &DeleteParams::default()).await.unwrap();
+    watcher.until_metric("groundcrew_drift_open_count", |open| open < 0.5).await;
+    manager.idle(false);
+    // Another drift, to know that whatever was under way is over.
+    project.nbctl(&["lb-del", &project.row("stays")]).await;
+    project.until_whole("stays", &address).await;
+    assert!(project.services().get_opt("web").await.unwrap().is_none());
+    let rows = project.nbctl(&["--bare", "--columns=name", "list", "Load_Balancer"]).await;
+    assert!(!rows.contains(&project.row("web")), "{rows}");
 }

@@ -124,10 +124,14 @@ impl Watcher {
 impl Project {
     /// With its router, its switch, and kube-ovn's own six load balancers.
     pub(crate) async fn new(name: &str) -> Self {
+        Self::on(name, Northbound::standalone().await.unwrap()).await
+    }
+
+    /// On a database of the test's choice.
+    pub(crate) async fn on(name: &str, northbound: Northbound) -> Self {
         let control_plane = shared().await.unwrap();
         let client = control_plane.client().await.unwrap();
         let namespace = control_plane.namespace(name).await.unwrap();
-        let northbound = Northbound::standalone().await.unwrap();
         let project = Self { control_plane, client, namespace, northbound, next: AtomicU8::new(1) };
         project.connect().await;
         project
