@@ -49,8 +49,10 @@ struct Entry {
     touched: Option<Touch>,
     /// The last change that took a row of it away: the manager may have made it again and lost it between two looks.
     taken: Option<Touch>,
-    /// The manager was last asked with this.
+    /// The manager was last asked with this, as far as the Service says.
     resync: Option<Box<str>>,
+    /// And by us with this, which the Service may say only later.
+    ours: Option<Box<str>>,
     open: Option<Box<Open>>,
 }
 
@@ -175,7 +177,7 @@ impl Book {
     pub(crate) fn asked(&mut self, key: &ServiceKey, with: Option<&str>, cause: &'static str, now: Moment) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         if let Some(with) = with {
-            entry.resync = Some(with.into());
+            entry.ours = Some(with.into());
         }
         if let Some(open) = &mut entry.open {
             open.asked = Some(now);
@@ -234,6 +236,7 @@ impl Entry {
             touched: None,
             taken: None,
             resync: service.resync.clone(),
+            ours: None,
             open: None,
         }
     }
@@ -273,9 +276,9 @@ impl Entry {
             self.backends = Backends { wanted: backends, ..Backends::default() };
         }
         if self.resync != service.resync {
-            // Another copy of us asked, or a person did.
             self.resync.clone_from(&service.resync);
-            if let Some(open) = &mut self.open {
+            // Another copy of us asked, or a person did.
+            if let Some(open) = self.open.as_mut().filter(|_| self.resync != self.ours) {
                 open.asked = Some(now);
             }
         }

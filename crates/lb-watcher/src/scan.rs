@@ -12,7 +12,8 @@ use tracing::{debug, info, warn};
 use crate::names::possible_owners;
 use crate::northbound::{LoadBalancer, Northbound, PlaceKind};
 use crate::verify::verify;
-use crate::watcher::{Watcher, count};
+use crate::wanted::Wanted;
+use crate::watcher::{State, Watcher, count};
 
 /// After kube-ovn-controller has started, everything is compared this often ...
 const VIGIL_PACE: Duration = Duration::from_secs(1);
@@ -76,7 +77,7 @@ async fn compare(watcher: &Watcher, orphans: &mut Orphans) {
             continue;
         }
         let pending = watcher.queue.is_pending(&key);
-        if fine && !pending && sight.findings.iter().any(|finding| finding.sure) {
+        if fine && !pending && is_untold(watcher, &state, &wanted) {
             warn!(service = %key, "the full comparison found a difference that no change of OVN had told");
             watcher.metrics.missed.inc();
         }
@@ -92,6 +93,14 @@ async fn compare(watcher: &Watcher, orphans: &mut Orphans) {
     watcher.metrics.verified.inc_by(u64::try_from(rows).unwrap_or(u64::MAX));
     watcher.metrics.compared_at.set(Timestamp::now().as_second());
     watcher.metrics.comparisons.inc();
+}
+
+/// Whether something is wrong although every change that came was read. What was wrong a moment ago may be over, and
+/// what is still to be read will be told.
+fn is_untold(watcher: &Watcher, state: &State, wanted: &Wanted) -> bool {
+    let Some(read) = &state.read else { return false };
+    let all_read = watcher.view.now().is_some_and(|now| now.generation() == read.generation());
+    all_read && verify(wanted, read).findings.iter().any(|finding| finding.sure)
 }
 
 /// Forgets names that are not shared any more, so that they are told again when they are.

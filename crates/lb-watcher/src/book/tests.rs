@@ -257,6 +257,18 @@ fn a_request_of_another_copy_of_us_counts_as_ours() {
 }
 
 #[test]
+fn our_own_request_is_not_taken_for_news_when_the_service_shows_it() {
+    let mut scene = Scene::settled();
+    scene.change(&taken());
+    scene.look();
+    scene.book.asked(&scene.service.key, Some("ours"), "manual_delete", scene.now);
+    scene.wait(2);
+    assert_eq!(scene.look(), "wait 28 s", "the watch is slow");
+    scene.service.resync = Some("ours".into());
+    assert_eq!(scene.look(), "wait 28 s");
+}
+
+#[test]
 fn changed_options_are_told_once_and_then_how_it_is() {
     let mut scene = Scene::settled();
     let options = json!({ "modify": { "options": ["map", [["reject", "true"]]] } });
