@@ -49,6 +49,8 @@ struct Entry {
     touched: Option<Touch>,
     /// The last change that took a row of it away: the manager may have made it again and lost it between two looks.
     taken: Option<Touch>,
+    /// A row of it was seen to go and is not back: the manager takes none while its Service wants it.
+    lost: bool,
     /// The manager was last asked with this, as far as the Service says.
     resync: Option<Box<str>>,
     /// And by us with this, which the Service may say only later.
@@ -235,6 +237,7 @@ impl Entry {
             extras: Vec::new(),
             touched: None,
             taken: None,
+            lost: false,
             resync: service.resync.clone(),
             ours: None,
             open: None,
@@ -253,7 +256,11 @@ impl Entry {
         let (touch, taken) = (self.touched.take(), self.taken.take());
         let mut sorted = Sorted::default();
         self.sort_extras(service, &sight, &mut sorted);
-        let (backends, shape): (Vec<_>, Vec<_>) = sight.findings.into_iter().partition(|f| f.kind == Kind::Backends);
+        let (backends, mut shape): (Vec<_>, Vec<_>) =
+            sight.findings.into_iter().partition(|f| f.kind == Kind::Backends);
+        let mut missing = shape.iter_mut().filter(|f| f.kind == Kind::RowMissing).peekable();
+        self.lost = missing.peek().is_some() && (self.lost || taken.is_some());
+        missing.for_each(|finding| finding.sure |= self.lost);
         let incomplete =
             shape.iter().any(|f| matches!(f.kind, Kind::RowMissing | Kind::RowDuplicate | Kind::VipMissing));
         self.sort_shape(shape, now, patience, &mut sorted);
@@ -287,7 +294,7 @@ impl Entry {
     fn sort_shape(&mut self, findings: Vec<Finding>, now: Moment, patience: Patience, sorted: &mut Sorted) {
         let Some(known) = &mut self.known else {
             let left = now.until(self.shape_since + patience.settle);
-            if !findings.is_empty() && self.open.is_none() && !left.is_zero() {
+            if !findings.is_empty() && self.open.is_none() && !self.lost && !left.is_zero() {
                 return sorted.wait_for(left);
             }
             let (sure, doubtful): (Vec<_>, Vec<_>) = findings.into_iter().partition(|f| f.sure);

@@ -47,6 +47,11 @@ impl Scene {
         self.book.touch(&self.service.key, Touch { seen: self.now, round: self.round }, taken);
     }
 
+    /// Before anybody watched.
+    fn update_silently(&mut self, change: &Value) {
+        update(&mut self.nb, change);
+    }
+
     fn judge(&mut self) -> Judgement {
         let slice = slice(&self.ready);
         let wanted = wanted(&self.service, &[&slice], &site());
@@ -216,6 +221,19 @@ fn a_row_without_endpoints_that_was_there_and_is_gone_is_drift() {
     assert_eq!(scene.look(), "odd backends");
     scene.change(&taken());
     assert_eq!(scene.look(), "drift row_missing");
+}
+
+#[test]
+fn a_row_that_was_seen_to_go_is_drift_however_little_is_known() {
+    let mut scene = Scene::new(served());
+    scene.ready.clear();
+    scene.update_silently(
+        &json!({ "Logical_Router": { uuid(5).to_string(): { "modify": { "load_balancer": ["uuid", uuid(1)] } } } }),
+    );
+    assert_eq!(scene.look(), "wait 5 s", "just come, and nothing has settled");
+    scene.change(&gone());
+    assert_eq!(scene.look(), "drift row_missing");
+    assert_eq!(scene.look(), "drift row_missing", "it stays so");
 }
 
 #[test]
