@@ -52,10 +52,8 @@ fn delete_all(deleter: &mut Raw) -> Result<Instant> {
 async fn bare(ovn: &Ovn, rows: &[Attached], deleter: &mut Raw, watch: &mut RowWatch) -> Result<Duration> {
     let (mut stand_in, repair) = (ovn.stand_in()?, ovn.insert(rows)?);
     let repairing = thread::spawn(move || {
-        stand_in.read(1)?;
-        stand_in.send(&repair)?;
-        // Its own notification, and the answer.
-        succeed(&stand_in.read(2)?)
+        stand_in.read_until(br#""delete""#)?;
+        succeed(&stand_in.transact(&repair)?)
     });
     // It should be reading by then.
     tokio::time::sleep(Duration::from_millis(20)).await;

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 use super::start;
 use crate::ovsdb::raw::Raw;
 use crate::report::{Report, median, millis, percentile};
-use crate::rig::ovn::{Attached, Layout, Ovn, RowWatch};
+use crate::rig::ovn::{Attached, Layout, Ovn, RowWatch, succeed};
 use crate::rig::{self, PATIENCE, Rig};
 
 const BLOCKS: usize = 5;
@@ -87,10 +87,8 @@ async fn bare(
     let repair = ovn.insert(std::slice::from_ref(row))?;
     let n = watch.total();
     let repairing = thread::spawn(move || {
-        stand_in.read(1)?;
-        stand_in.send(&repair)?;
-        // Its own notification, and the answer.
-        stand_in.read(2)?;
+        stand_in.read_until(br#""delete""#)?;
+        succeed(&stand_in.transact(&repair)?)?;
         anyhow::Ok(stand_in)
     });
     // It should be reading by then.

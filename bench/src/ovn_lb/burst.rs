@@ -81,8 +81,7 @@ async fn bare_row(
     let request = ovn.insert(std::slice::from_ref(row))?;
     let started = Instant::now();
     bare::before_the_row(client, k).await?;
-    // Its own notification, and the answer.
-    succeed(&tokio::task::block_in_place(|| writer.exchange_for(&request, 2))?)?;
+    succeed(&tokio::task::block_in_place(|| writer.transact(&request))?)?;
     Ok(rows.next(PATIENCE).await?.at.duration_since(started))
 }
 

@@ -61,7 +61,7 @@ async fn empty(n: usize, rig: &Rig, rows: &[Attached], report: &mut Report) -> R
         let ovn = Ovn::start(Layout::Tenants).await?;
         let (mut writer, mut watch, bulk) = (ovn.stand_in()?, ovn.watch()?, ovn.insert(rows)?);
         let started = Instant::now();
-        succeed(&tokio::task::block_in_place(|| writer.exchange_for(&bulk, 2))?)?;
+        succeed(&tokio::task::block_in_place(|| writer.transact(&bulk))?)?;
         bulks.push(watch.until(n, PATIENCE).await?.duration_since(started));
         drop((writer, watch));
 

@@ -92,7 +92,7 @@ async fn churn(n: usize, rig: &Rig, ovn: &Ovn, running: &Running, report: &mut R
         for change in 0..changes {
             ticks.tick().await;
             let (k, backend) = (change % n, change / n % BACKENDS);
-            let address = format!("10.{}.{}.{}", 32 + change / 62_500, change / 250 % 250, change % 250 + 1);
+            let address = format!("10.{}.{}.{}", 192 + change / 62_500, change / 250 % 250, change % 250 + 1);
             waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(name(k), (address.clone(), Instant::now()));
             let client = rig.client.clone();
             open.spawn(async move {

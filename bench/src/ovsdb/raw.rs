@@ -1,6 +1,7 @@
 //! The floor: a socket and as little as one can do with it.
 
 use std::io::{Read, Write};
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc;
@@ -18,11 +19,16 @@ const DATABASE: &str = "OVN_Northbound";
 
 pub(crate) struct Raw {
     socket: UnixStream,
+    scanner: Scanner,
+    chunk: Vec<u8>,
+    /// The part of `chunk` that belongs to messages that nobody has asked for yet.
+    rest: Range<usize>,
 }
 
 impl Raw {
     pub(crate) fn connect(socket: &Path) -> Result<Self> {
-        Ok(Self { socket: UnixStream::connect(socket)? })
+        let socket = UnixStream::connect(socket)?;
+        Ok(Self { socket, scanner: Scanner::default(), chunk: vec![0; 256 * 1024], rest: 0..0 })
     }
 
     pub(crate) fn monitor_request(tables: &[(&str, &[&str])]) -> Vec<u8> {
@@ -81,22 +87,44 @@ impl Raw {
         Ok(message)
     }
 
-    /// Reads as many messages.
-    pub(crate) fn read(&mut self, mut messages: usize) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let mut chunk = vec![0; 256 * 1024];
-        let mut scanner = Scanner::default();
-        while messages > 0 {
-            let length = self.socket.read(&mut chunk)?;
-            ensure!(length > 0, "the server hung up");
-            bytes.extend_from_slice(&chunk[..length]);
-            let mut rest = &chunk[..length];
-            while let Some(end) = scanner.scan(rest)? {
-                messages = messages.saturating_sub(1);
-                rest = &rest[end..];
+    /// Sends a transaction and reads until it is answered, whatever else comes before.
+    pub(crate) fn transact(&mut self, request: &[u8]) -> Result<Vec<u8>> {
+        self.send(request)?;
+        self.read_until(br#""error""#)
+    }
+
+    /// Reads until a message has this in it.
+    pub(crate) fn read_until(&mut self, word: &[u8]) -> Result<Vec<u8>> {
+        loop {
+            let message = self.read(1)?;
+            if message.windows(word.len()).any(|here| here == word) {
+                return Ok(message);
             }
         }
+    }
+
+    /// Reads as many messages.
+    pub(crate) fn read(&mut self, messages: usize) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        for _ in 0..messages {
+            self.message(&mut bytes)?;
+        }
         Ok(bytes)
+    }
+
+    fn message(&mut self, bytes: &mut Vec<u8>) -> Result<()> {
+        loop {
+            let rest = &self.chunk[self.rest.clone()];
+            let end = self.scanner.scan(rest)?;
+            bytes.extend_from_slice(&rest[..end.unwrap_or(rest.len())]);
+            if let Some(end) = end {
+                self.rest.start += end;
+                return Ok(());
+            }
+            let length = self.socket.read(&mut self.chunk)?;
+            ensure!(length > 0, "the server hung up");
+            self.rest = 0..length;
+        }
     }
 }
 

@@ -34,6 +34,7 @@ ovsdb_client::database! {
 }
 
 const TABLE: &str = "Load_Balancer";
+const GLOBAL: &str = "NB_Global";
 const PLACES: [&str; 2] = ["Logical_Router", "Logical_Switch"];
 
 /// Where load balancers are attached.
@@ -63,7 +64,11 @@ impl Layout {
 }
 
 enum Servers {
-    Alone(Box<Server>),
+    /// With somebody who says at once what northd says when it has done its work, which is no work of ours.
+    Confirmed {
+        server: Box<Server>,
+        _confirmer: Confirmer,
+    },
     WithNorthd(Box<Central>),
 }
 
@@ -83,9 +88,11 @@ pub(crate) struct Attached {
 }
 
 impl Ovn {
-    /// The database alone.
+    /// The database, and somebody in northd's place who confirms and translates nothing.
     pub(crate) async fn start(layout: Layout) -> Result<Self> {
-        Self::on(Servers::Alone(Box::new(Server::standalone().await?)), layout)
+        let server = Box::new(Server::standalone().await?);
+        let confirmer = Confirmer::start(Path::new(server.unix(0).trim_start_matches("unix:")))?;
+        Self::on(Servers::Confirmed { server, _confirmer: confirmer }, layout)
     }
 
     /// With northd, which translates whatever is written.
@@ -109,7 +116,7 @@ impl Ovn {
 
     pub(crate) fn server(&self) -> &Server {
         match &self.servers {
-            Servers::Alone(server) => server,
+            Servers::Confirmed { server, .. } => server,
             Servers::WithNorthd(central) => central.northbound(),
         }
     }
@@ -148,7 +155,7 @@ impl Ovn {
     /// One transaction with all of these rows, one mutation for each router and each switch, and the guards that the
     /// controller has.
     pub(crate) fn insert(&self, rows: &[Attached]) -> Result<Vec<u8>> {
-        let epoch = Op::wait("NB_Global", []).columns(["_uuid"]).are_not([]);
+        let epoch = Op::wait(GLOBAL, []).columns(["_uuid"]).are_not([]);
         let mut ops = vec![epoch.into()];
         let mut members = BTreeMap::<_, Vec<Uuid>>::new();
         for Attached { uuid, row } in rows {
@@ -174,7 +181,9 @@ impl Ovn {
             ops.push(Op::wait(table, [Condition::uuid(uuid)]).has("name", name).into());
             ops.push(mutate.mutation("load_balancer", Mutator::Insert, Value::set(rows)).into());
         }
+        ops.push(Op::mutate(GLOBAL, []).mutation("nb_cfg", Mutator::Add, 1).into());
         ops.push(Op::comment("raw"));
+        ops.push(Op::select(GLOBAL, []).columns(["nb_cfg"]).into());
         Raw::transact_request(&ops)
     }
 
@@ -183,9 +192,10 @@ impl Ovn {
         let mut raw = self.raw()?;
         let tables = [
             (TABLE, &["name", "vips", "protocol", "options", "external_ids"][..]),
-            (PLACES[0], &["name", "load_balancer"]),
+            (PLACES[0], &["name", "load_balancer", "ports"]),
             (PLACES[1], &["name", "load_balancer"]),
-            ("NB_Global", &["external_ids"]),
+            ("Logical_Router_Port", &["name", "networks", "gateway_chassis", "ha_chassis_group"]),
+            (GLOBAL, &["external_ids", "nb_cfg", "sb_cfg"]),
         ];
         raw.exchange(&Raw::monitor_request(&tables))?;
         Ok(raw)
@@ -225,6 +235,38 @@ impl Requests<'_> {
         let log = self.server.log(0)?;
         let asked = log.lines().filter(|line| line.contains(r#"received request, method="transact""#));
         Ok(asked.count() as f64 - self.before)
+    }
+}
+
+/// Copies `nb_cfg` to `sb_cfg`.
+struct Confirmer {
+    socket: std::os::unix::net::UnixStream,
+}
+
+impl Confirmer {
+    fn start(socket: &Path) -> Result<Self> {
+        let (mut raw, mut writer) = (Raw::connect(socket)?, Raw::connect(socket)?);
+        let socket = raw.try_clone()?;
+        raw.exchange(&Raw::monitor_request(&[(GLOBAL, &["nb_cfg"])]))?;
+        thread::spawn(move || -> Result<()> {
+            loop {
+                let message: serde_json::Value = serde_json::from_slice(&raw.read(1)?)?;
+                let rows = message["params"][2][GLOBAL].as_object().context("an update of another table")?;
+                let number = rows.values().find_map(|row| row["modify"]["nb_cfg"].as_i64());
+                if let Some(number) = number {
+                    let confirm = Op::update(GLOBAL, []).set("sb_cfg", number);
+                    writer.transact(&Raw::transact_request(&[confirm.into()])?)?;
+                }
+            }
+        });
+        Ok(Self { socket })
+    }
+}
+
+impl Drop for Confirmer {
+    fn drop(&mut self) {
+        // Ends the thread; there is nobody to tell if it has ended already.
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 }
 
