@@ -124,6 +124,8 @@ async fn churn(n: usize, rig: &Rig, ovn: &Ovn, running: &Running, report: &mut R
 async fn hard_times(n: usize, rig: &mut Rig, ovn: &Ovn, running: &Running, report: &mut Report) -> Result<()> {
     for _ in 0..RELISTS {
         rig.plane.stop(Part::ApiServer, Signal::SIGKILL).await?;
+        // Or the watches would go on where they were.
+        rig.plane.compact().await?;
         rig.plane.restart(Part::ApiServer).await?;
         ovn.server().disconnect_clients(0).await?;
         rig.client = rig.plane.client().await?;

@@ -226,6 +226,26 @@ impl ControlPlane {
         server.daemon.start(READY, ready).await
     }
 
+    /// Makes etcd forget all but the present. A watch that the API server does not remember, because it was restarted
+    /// meanwhile, has to list anew.
+    pub async fn compact(&self) -> Result<()> {
+        let (address, identity) = (self.etcd.port.address(), &self.pki.etcd_client);
+        let etcd = Kubeconfig::with_certificate(
+            self.dir.join("etcd.kubeconfig"),
+            address,
+            &self.pki.etcd.certificate,
+            identity,
+        )?;
+        let client = etcd.client().await?;
+        let ask = async |path: &str, body: serde_json::Value| {
+            let request = http::Request::post(path).body(body.to_string().into_bytes())?;
+            anyhow::Ok(client.request::<serde_json::Value>(request).await?)
+        };
+        let status = ask("/v3/maintenance/status", serde_json::json!({})).await?;
+        let revision = &status["header"]["revision"];
+        ask("/v3/kv/compaction", serde_json::json!({ "revision": revision })).await.map(drop).context("compact etcd")
+    }
+
     /// What a part has logged.
     pub fn log(&self, part: Part) -> Result<String> {
         Ok(self.process(part)?.log())

@@ -14,10 +14,10 @@ use crate::pki::{Authority, Identity, dns, key_pair};
 #[derive(Debug)]
 pub(super) struct Pki {
     pub(super) cluster: Authority,
-    etcd: Authority,
+    pub(super) etcd: Authority,
     front_proxy: Authority,
     etcd_server: Identity,
-    etcd_client: Identity,
+    pub(super) etcd_client: Identity,
     api_server: Identity,
     service_account_key: PathBuf,
     service_account_public: PathBuf,
