@@ -13,6 +13,10 @@ const COUNTER: &str = "groundcrew_service_full_scans_total";
 pub(super) async fn run(n: usize, report: &mut Report) -> Result<()> {
     let rig = Rig::from(&rig::served(n).await?).await?;
     let ovn = Ovn::start(Layout::Tenants).await?;
+    let mut watch = ovn.watch()?;
+    let running = rig.start(&ovn, &[])?;
+    watch.until(n, PATIENCE).await?;
+    running.stop().await?;
     let running = start(n, &rig, &ovn, &["--scan-interval=3s"]).await?;
     let before = running.metric(COUNTER).await?;
     running.until_metric(COUNTER, before + 1.0, PATIENCE).await?;

@@ -28,7 +28,7 @@ pub(super) async fn run(n: usize, layout: Layout, slowest: f64, report: &mut Rep
     running.stop().await?;
     ovn.wait_northd().await?;
     let rows = ovn.rows().await?;
-    let (mut floor, mut ours) = (Vec::new(), Vec::new());
+    let (mut floor, mut ours, mut cpu) = (Vec::new(), Vec::new(), 0.0);
     for block in 0..BLOCKS {
         let chosen: Vec<_> = (0..IN_BLOCK).map(|k| &rows[(block * IN_BLOCK + k) * 37 % n]).collect();
         let mut stand_in = ovn.stand_in()?;
@@ -41,11 +41,13 @@ pub(super) async fn run(n: usize, layout: Layout, slowest: f64, report: &mut Rep
         drop(stand_in);
 
         let running = start(n, &rig, &ovn, &[]).await?;
+        let before = running.cpu()?;
         for row in &chosen {
             tokio::time::sleep(PAUSE).await;
             let sent = delete(row, &mut deleter)?;
             ours.push(repaired(n, sent, &mut watch).await?);
         }
+        cpu += running.cpu()? - before;
         running.stop().await?;
     }
     let place = match layout {
@@ -56,6 +58,8 @@ pub(super) async fn run(n: usize, layout: Layout, slowest: f64, report: &mut Rep
     let (value, of) = (millis(median(&mut ours)), millis(median(&mut floor)));
     report.against_floor(&format!("row gone to back, {place}, p50"), n, "ms", value, of, 1.6);
     report.below(&format!("row gone to back, {place}, p99"), n, "ms", millis(p99), slowest);
+    #[allow(clippy::cast_precision_loss, reason = "a count")]
+    report.told(&format!("CPU for each, {place}"), n, "ms", cpu / ours.len() as f64);
     report.told(&format!("by a bare client, {place}, p99"), n, "ms", millis(percentile(&mut floor, 0.99)));
     Ok(())
 }

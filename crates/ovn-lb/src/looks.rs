@@ -73,8 +73,7 @@ impl Change<'_> {
             && name == same
         {
             // Others' members come and go all the time; ours that went were taken.
-            let gone = were.iter().filter(|member| !are.contains(member));
-            services.extend(gone.filter_map(|member| self.service_of(*member)));
+            services.extend(were.difference(are).filter_map(|member| self.service_of(*member)));
             return;
         }
         for name in [before, after].into_iter().flatten().map(|(name, _)| name) {

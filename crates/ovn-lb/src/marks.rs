@@ -50,6 +50,11 @@ pub(crate) fn uid(external_ids: &StrMap) -> Option<Uuid> {
     external_ids.get(UID)?.parse().ok()
 }
 
+/// Whether the marks are this cluster's, without asking whose of it. All rows may be asked for each change.
+pub(crate) fn are_of(external_ids: &StrMap, cluster: &str) -> bool {
+    external_ids.get(CLUSTER) == Some(cluster) && uid(external_ids).is_some()
+}
+
 /// The owner that the marks name, if they are this cluster's.
 pub(crate) fn owner(external_ids: &StrMap, cluster: &str) -> Option<Owner> {
     if external_ids.get(CLUSTER) != Some(cluster) {

@@ -22,6 +22,8 @@ pub(crate) async fn follow(
     let mut changes = replica.changes();
     while let Some(changed) = stop.run_until_cancelled(changes.next()).await {
         let seen = Moment::now();
+        // Whoever puts it right was woken together with us, maybe on the same thread.
+        tokio::task::yield_now().await;
         if let Some(shift) = shift(&changed.before, &changed.after, &changed.rows, &cluster) {
             attribute.observe(&shift, seen);
         }
@@ -30,7 +32,7 @@ pub(crate) async fn follow(
 
 /// `None` where nothing is gone.
 fn shift(before: &Northbound, after: &Northbound, rows: &Rows, cluster: &str) -> Option<Shift> {
-    let is_ours = |row: &LoadBalancer| marks::owner(&row.external_ids, cluster).is_some();
+    let is_ours = |row: &LoadBalancer| marks::are_of(&row.external_ids, cluster);
     let mut shift = Shift { unseen: matches!(rows, Rows::Everything), ..Shift::default() };
     for (name, row) in gone(&before.load_balancers, &after.load_balancers, rows, |row| &row.name) {
         if after.load_balancers.find(|by| &by.name, name).next().is_some() {

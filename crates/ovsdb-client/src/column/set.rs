@@ -26,6 +26,15 @@ impl<T: Ord> Set<T> {
         self.0.binary_search(element).is_ok()
     }
 
+    /// The elements that the other set does not have. Both are walked through once, side by side.
+    pub fn difference<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a T> {
+        let mut theirs = other.iter().peekable();
+        self.iter().filter(move |own| {
+            while theirs.next_if(|their| their < own).is_some() {}
+            theirs.peek() != Some(own)
+        })
+    }
+
     /// Elements that are in one but not in both: how the server sends changes.
     fn toggle(&mut self, difference: Self) {
         let mut result = Vec::with_capacity(self.len() + difference.len());
@@ -105,6 +114,13 @@ mod tests {
             let mut set: Set<i64> = old.iter().copied().collect();
             set.change(serde_json::to_value(difference).unwrap()).unwrap();
             prop_assert!(set.iter().eq(&new));
+        }
+
+        #[test]
+        fn the_difference_is_what_the_other_set_does_not_have(one: BTreeSet<i8>, other: BTreeSet<i8>) {
+            let set = |elements: &BTreeSet<i8>| elements.iter().map(|e| i64::from(*e)).collect::<Set<i64>>();
+            let (left, right) = (set(&one), set(&other));
+            prop_assert!(left.difference(&right).copied().eq(one.difference(&other).map(|e| i64::from(*e))));
         }
     }
 }

@@ -5,7 +5,7 @@ use groundcrew_testkit::proxy::Proxy;
 use groundcrew_testkit::{Signal, eventually};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams, VersionMatch};
 use kube::{Api, Client};
 use serde_json::{Value, from_value, json};
 use tokio::time::timeout;
@@ -87,13 +87,12 @@ async fn a_proxy_comes_between_a_client_and_the_api_server() {
 }
 
 #[tokio::test]
-async fn parts_hang_die_and_come_back_with_their_data() {
+async fn parts_hang_die_and_come_back_with_their_data_and_without_their_past_if_told_so() {
     let mut plane = ControlPlane::start().await.unwrap();
     let namespace = plane.namespace("fault").await.unwrap();
     let client = plane.client().await.unwrap();
-    create(&Api::<ConfigMap>::namespaced(client.clone(), &namespace), json!({"metadata": {"name": "a"}}))
-        .await
-        .unwrap();
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), &namespace);
+    let past = create(&maps, json!({"metadata": {"name": "a"}})).await.unwrap().metadata.resource_version.unwrap();
 
     plane.signal(Part::ApiServer, Signal::SIGSTOP).unwrap();
     timeout(HANGS, count(&client, &namespace)).await.unwrap_err();
@@ -104,8 +103,12 @@ async fn parts_hang_die_and_come_back_with_their_data() {
     plane.stop(Part::ApiServer, Signal::SIGKILL).await.unwrap();
     count(&client, &namespace).await.unwrap_err();
     plane.restart(Part::Etcd).await.unwrap();
+    plane.compact().await.unwrap();
     plane.restart(Part::ApiServer).await.unwrap();
     assert_eq!(count(&client, &namespace).await.unwrap(), 1);
+    let then = ListParams::default().at(&past).matching(VersionMatch::Exact);
+    let forgotten = maps.list(&then).await.map(|list| list.items.len());
+    assert_eq!(code(forgotten), 410, "compacted while the API server, which has a memory of its own, was away");
 }
 
 #[tokio::test]
