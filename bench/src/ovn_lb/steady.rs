@@ -1,7 +1,7 @@
 //! What the controller costs while everything is served: at rest, under changes of backends, and after hard times.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -9,6 +9,7 @@ use futures::TryFutureExt;
 use groundcrew_testkit::kube::Part;
 use groundcrew_testkit::{Signal, eventually};
 use http::Method;
+use kube::Client;
 use ovsdb_client::{Replica, Rows as Changed};
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -20,13 +21,15 @@ use crate::rig::ovn::{Ovn, Rows, succeed};
 use crate::rig::running::Running;
 use crate::rig::writes::{Writes, lists};
 use crate::rig::{PATIENCE, Rig, bare};
-use crate::world::{BACKENDS, name, namespace, slice_name};
+use crate::world::{BACKENDS, namespace, slice_name};
 
 const REST: Duration = Duration::from_mins(1);
 /// After the looks that follow a start.
 const CALM: Duration = Duration::from_secs(10);
 const CHURN: Duration = Duration::from_secs(20);
 const RELISTS: usize = 5;
+/// The second number of the addresses that backends change to.
+const FIRST_CHANGE: usize = 192;
 /// As the controller's own watches list.
 const PAGE: usize = 250;
 
@@ -51,73 +54,73 @@ async fn at_rest(n: usize, rig: &Rig, running: &Running, ready: Instant, report:
     Ok(())
 }
 
-/// One in a hundred backends gets another address each second. From the request that says so to the row that has it.
+/// One in a hundred backends gets another address each second. From the API server's word that it has to the row that has it.
 #[allow(clippy::cast_precision_loss, reason = "counts of a benchmark")]
 async fn churn(n: usize, rig: &Rig, ovn: &Ovn, running: &Running, report: &mut Report) -> Result<()> {
     let per_second = (n * BACKENDS / 100).max(1);
     let changes = per_second * usize::try_from(CHURN.as_secs())?;
-    let waiting = Arc::new(Mutex::new(HashMap::new()));
     let replica = Replica::<Rows>::open(config(&ovn.endpoint())?);
     replica.synced().await;
     let mut rows = replica.changes();
     rows.next().await;
     let committed = running.commits().await?;
 
-    let seen = {
-        let waiting = waiting.clone();
-        async move {
-            let mut took = Vec::with_capacity(changes);
-            while took.len() < changes {
-                let news = rows.next().await;
-                let at = Instant::now();
-                let Changed::Some(ids) = news.rows else { anyhow::bail!("the replica lost its connection") };
-                for row in ids.iter().filter_map(|id| news.after.load_balancers.get(id.uuid)) {
-                    let service = row.external_ids.get("groundcrew-service").unwrap_or_default();
-                    let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                    let done = waiting.get(service).is_some_and(|(address, _): &(String, Instant)| {
-                        row.vips.iter().any(|(_, backends)| backends.contains(&format!("{address}:")))
-                    });
-                    if done && let Some((_, sent)) = waiting.remove(service) {
-                        took.push(at.duration_since(sent));
-                    }
+    let seeing = async {
+        let mut seen = HashMap::with_capacity(changes);
+        while seen.len() < changes {
+            let news = rows.next().await;
+            let at = Instant::now();
+            let Changed::Some(ids) = news.rows else { anyhow::bail!("the replica lost its connection") };
+            for row in ids.iter().filter_map(|id| news.after.load_balancers.get(id.uuid)) {
+                let backends = row.vips.iter().flat_map(|(_, backends)| backends.split(','));
+                for change in backends.filter_map(|backend| change_of(backend.rsplit_once(':')?.0)) {
+                    seen.entry(change).or_insert(at);
                 }
             }
-            Ok(took)
         }
+        Ok(seen)
     };
-    let send = async {
+    let changing = async {
         let mut ticks = interval(Duration::from_secs(1) / u32::try_from(per_second)?);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut open = JoinSet::new();
         for change in 0..changes {
             ticks.tick().await;
-            let (k, backend) = (change % n, change / n % BACKENDS);
-            let address = format!("10.{}.{}.{}", 192 + change / 62_500, change / 250 % 250, change % 250 + 1);
-            waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(name(k), (address.clone(), Instant::now()));
-            let client = rig.client.clone();
-            open.spawn(async move {
-                let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices", namespace(k));
-                let change = json!([
-                    { "op": "replace", "path": format!("/endpoints/{backend}/addresses/0"), "value": address }
-                ]);
-                let slice = format!("{slices}/{}", slice_name(k));
-                bare::send(&client, Method::PATCH, &slice, "application/json-patch+json", &change).await
-            });
+            open.spawn(change_backend(rig.client.clone(), n, change));
         }
-        while let Some(sent) = open.join_next().await {
-            sent??;
-        }
-        anyhow::Ok(())
+        open.join_all().await.into_iter().collect::<Result<HashMap<_, _>>>()
     };
     let started = Instant::now();
-    let both = tokio::time::timeout(PATIENCE, async { tokio::try_join!(send, seen) });
-    let ((), mut took) = both.map_err(|_| anyhow::anyhow!("changes of backends stay away")).await??;
+    let both = tokio::time::timeout(PATIENCE, async { tokio::try_join!(changing, seeing) });
+    let (told, seen) = both.map_err(|_| anyhow::anyhow!("changes of backends stay away")).await??;
     let rate = changes as f64 / started.elapsed().as_secs_f64();
+    let took = told.iter().filter_map(|(change, told)| Some(seen.get(change)?.saturating_duration_since(*told)));
+    let mut took: Vec<_> = took.collect();
     report.told("churn: backends changed", n, "/s", rate);
     report.below("churn: to the row, p99", n, "ms", millis(percentile(&mut took, 0.99)), 1_000.0);
     report.told("churn: to the row, p50", n, "ms", millis(percentile(&mut took, 0.5)));
     report.told("churn: changes in one commit", n, "", changes as f64 / (running.commits().await? - committed));
     Ok(())
+}
+
+/// Changes one backend of one Service; when the API server had it.
+async fn change_backend(client: Client, n: usize, change: usize) -> Result<(usize, Instant)> {
+    let (k, backend) = (change % n, change / n % BACKENDS);
+    let slice = format!("/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices/{}", namespace(k), slice_name(k));
+    let patch =
+        json!([{ "op": "replace", "path": format!("/endpoints/{backend}/addresses/0"), "value": address(change) }]);
+    bare::send(&client, Method::PATCH, &slice, "application/json-patch+json", &patch).await?;
+    Ok((change, Instant::now()))
+}
+
+/// An address that no backend of the world has, for each change another.
+fn address(change: usize) -> String {
+    format!("10.{}.{}.{}", FIRST_CHANGE + change / 62_500, change / 250 % 250, change % 250 + 1)
+}
+
+fn change_of(address: &str) -> Option<usize> {
+    let [10, high, middle, low] = address.parse::<Ipv4Addr>().ok()?.octets().map(usize::from) else { return None };
+    Some(high.checked_sub(FIRST_CHANGE)? * 62_500 + middle * 250 + low.checked_sub(1)?)
 }
 
 /// Five times everything is read anew from a new API server and from OVN, then all rows are gone at once.
