@@ -187,8 +187,8 @@ impl LoadBalancers for MemoryCloud {
         .await
     }
 
-    async fn hold(&self, ask: &AddressAsk, term: &Term) -> Result<Held, ProviderError> {
-        self.write(term, |state| Ok(Held { addresses: state.hold(ask)? })).await
+    async fn hold(&self, want: &Wanted, term: &Term) -> Result<Held, ProviderError> {
+        self.write(term, |state| Ok(Held { addresses: state.hold(&want.ask)? })).await
     }
 
     async fn ensure(&self, want: &Wanted, term: &Term) -> Result<Reachable, ProviderError> {

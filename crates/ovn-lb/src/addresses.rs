@@ -12,6 +12,7 @@ mod eip;
 mod pool;
 mod report;
 mod store;
+mod taken;
 mod tenant;
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,7 @@ use report::Reports;
 
 pub(crate) use book::bound_to;
 pub(crate) use report::report;
+pub(crate) use taken::{avoid, taken};
 pub(crate) use tenant::serve;
 pub(crate) use watch::{EipSink, PoolSink};
 

@@ -109,6 +109,9 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
     let shifts = shift::follow(view.replica.clone(), cluster.clone(), attribute.clone(), stop.clone());
     runtime.tasks.spawn("OVN shifts", shifts);
 
+    let avoiding = addresses::avoid(addresses.clone(), view.clone(), stop.clone());
+    runtime.tasks.spawn("taken addresses", avoiding);
+
     let (begun, term) = watch::channel(None);
     runtime.tasks.spawn("EIp queue", addresses::serve(addresses.clone(), term.clone(), runtime.clone()));
     runtime.tasks.spawn("AddressPool status", addresses::report(addresses.clone(), term, runtime.clone()));

@@ -74,6 +74,13 @@ ovsdb_client::table! {
 }
 
 ovsdb_client::table! {
+    /// An address that a router translates to or from.
+    pub(crate) struct Nat = "NAT" {
+        pub(crate) external_ip: Box<str>,
+    }
+}
+
+ovsdb_client::table! {
     /// The one row in which the epoch of the leader is kept, and how far `ovn-northd` has come.
     pub(crate) struct Global = "NB_Global" {
         pub(crate) external_ids: StrMap,
@@ -92,6 +99,7 @@ ovsdb_client::database! {
         pub(crate) health_checks: HealthCheck,
         pub(crate) routers: LogicalRouter,
         pub(crate) router_ports: LogicalRouterPort,
+        pub(crate) nats: Nat,
         pub(crate) switches: LogicalSwitch,
         pub(crate) global: Global,
     }

@@ -12,15 +12,15 @@ use groundcrew_api::names::finalizer;
 use groundcrew_core::drift::Attribute;
 use groundcrew_core::leader::Term;
 use groundcrew_core::provider::{
-    AddressAsk, Caveat, Difference, Held, Ingress, IpMode, Listing, Living, LoadBalancers, Look, Owned, Owner,
-    ProviderError, Reachable, Verdict, Wanted,
+    Caveat, Difference, Held, Ingress, IpMode, Listing, Living, LoadBalancers, Look, Owned, Owner, ProviderError,
+    Reachable, Verdict, Wanted,
 };
 use groundcrew_core::runtime::Readiness;
 use ovsdb_client::StrMap;
 use tokio::sync::{broadcast, watch};
 use tracing::debug;
 
-use crate::addresses::{Addresses, bound_to};
+use crate::addresses::{Addresses, bound_to, taken};
 use crate::commit::Committer;
 use crate::desired::{Desired, Site, desired};
 use crate::error::Error;
@@ -176,13 +176,16 @@ impl LoadBalancers for Ovn {
     async fn begin(&self, term: &Term, living: &[Living]) -> Result<(), ProviderError> {
         // First the epoch: from here on no write of an older term can follow what is read next.
         self.committer.begin(term).await?;
+        self.addresses.avoid(taken(&*self.view.now()?));
         self.addresses.begin(living).await?;
         self.begun.send_replace(Some(term.clone()));
         Ok(())
     }
 
-    async fn hold(&self, ask: &AddressAsk, term: &Term) -> Result<Held, ProviderError> {
-        Ok(Held { addresses: self.addresses.hold(ask, term).await? })
+    async fn hold(&self, want: &Wanted, term: &Term) -> Result<Held, ProviderError> {
+        // What cannot be served takes no address.
+        self.wish(want, &*self.view.now()?)?;
+        Ok(Held { addresses: self.addresses.hold(&want.ask, term).await? })
     }
 
     async fn ensure(&self, want: &Wanted, term: &Term) -> Result<Reachable, ProviderError> {

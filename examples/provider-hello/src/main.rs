@@ -16,8 +16,8 @@ use futures::stream::{BoxStream, StreamExt};
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::leader::Term;
 use groundcrew_core::provider::{
-    AddressAsk, Difference, ErrorKind, Held, Ingress, IpMode, Listing, Living, LoadBalancers, Look, Owned, Owner,
-    ProviderError, Reachable, Realised, Verdict, Wanted,
+    Difference, ErrorKind, Held, Ingress, IpMode, Listing, Living, LoadBalancers, Look, Owned, Owner, ProviderError,
+    Reachable, Realised, Verdict, Wanted,
 };
 use groundcrew_core::runtime::RuntimeArgs;
 use groundcrew_core::service::{self, ServiceArgs};
@@ -113,7 +113,8 @@ impl LoadBalancers for Hello {
         Ok(())
     }
 
-    async fn hold(&self, ask: &AddressAsk, term: &Term) -> Result<Held, ProviderError> {
+    async fn hold(&self, want: &Wanted, term: &Term) -> Result<Held, ProviderError> {
+        let ask = &want.ask;
         let other = ask.share_with.as_ref().and_then(|other| self.held(other));
         if let Some(address) = self.held(&ask.owner).or(other) {
             return Ok(Held { addresses: vec![address] });

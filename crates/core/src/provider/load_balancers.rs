@@ -301,8 +301,9 @@ pub trait LoadBalancers: Send + Sync + 'static {
     /// given to somebody else. A provider whose cloud has preconditions makes older terms' writes fail from here on.
     fn begin(&self, term: &Term, living: &[Living]) -> impl Future<Output = Result<(), ProviderError>> + Send;
 
-    /// Holds an address for this Service: the same one every time.
-    fn hold(&self, ask: &AddressAsk, term: &Term) -> impl Future<Output = Result<Held, ProviderError>> + Send;
+    /// Holds an address for this Service: the same one every time. A wish that can never be served is refused first, so
+    /// that it takes no address from others.
+    fn hold(&self, want: &Wanted, term: &Term) -> impl Future<Output = Result<Held, ProviderError>> + Send;
 
     /// Makes the Service answer on its addresses. Many calls at once may share one outside transaction.
     fn ensure(&self, want: &Wanted, term: &Term) -> impl Future<Output = Result<Reachable, ProviderError>> + Send;

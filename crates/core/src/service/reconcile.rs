@@ -281,7 +281,7 @@ impl<P: LoadBalancers> Reconciler<P> {
         let reachable = match verdict {
             Verdict::Same(reachable) => reachable,
             Verdict::Differs(_) | Verdict::Unknown => {
-                wanted.addresses = self.provider.hold(&wanted.ask, term).await?.addresses;
+                wanted.addresses = self.provider.hold(&wanted, term).await?.addresses;
                 self.provider.ensure(&wanted, term).await?
             }
         };

@@ -24,6 +24,7 @@ use uuid::Uuid;
 
 use super::eip::{self, EipKey, Seen, Whose};
 use super::pool::{Family, Pool};
+use super::taken::Taken;
 use crate::error::Error;
 use holding::Holding;
 
@@ -46,6 +47,8 @@ pub(crate) struct Book {
     /// The `EIp`s of ours that say a Service uses them, or should say so.
     by_service: BTreeMap<ServiceKey, BTreeSet<EipKey>>,
     resting: BTreeMap<IpAddr, Moment>,
+    /// What is taken by something that is no `EIp`.
+    taken: Taken,
     /// Objects that we deleted and whose end the watch has not told yet. What it still tells of them is old.
     gone: BTreeSet<Uuid>,
     /// Where the search in each pool goes on.
@@ -95,9 +98,15 @@ impl Book {
             by_address: BTreeSet::new(),
             by_service: BTreeMap::new(),
             resting: BTreeMap::new(),
+            taken: Taken::new(),
             gone: BTreeSet::new(),
             last: BTreeMap::new(),
         }
+    }
+
+    /// Whether anything changed. What was given out before stays given out.
+    pub(crate) fn avoid(&mut self, taken: Taken) -> bool {
+        std::mem::replace(&mut self.taken, taken) != self.taken
     }
 
     /// Whether anything changed. What was given out stays given out, in the pool or not.
@@ -217,13 +226,19 @@ impl Book {
                 return Err(Error::AddressOutside { address, namespace: namespace.to_owned() });
             };
             self.check_free(address, namespace)?;
+            if let Some(what) = self.taken.get(&address) {
+                return Err(Error::AddressTaken { address, holder: (*what).to_owned() });
+            }
             self.check_limit(namespace, pool)?;
             return match self.rests(address, now) {
                 Some(left) => Err(Error::AddressRests { address, left }),
                 None => Ok((pool.name.clone(), address)),
             };
         }
-        let is_free = |address| self.holders(address).next().is_none() && self.rests(address, now).is_none();
+        let is_free = |address| {
+            let taken = self.taken.contains_key(&address) || self.holders(address).next().is_some();
+            !taken && self.rests(address, now).is_none()
+        };
         let open = pools.iter().filter(|pool| self.check_limit(namespace, pool).is_ok());
         let found = open.into_iter().find_map(|pool| {
             let last = self.last.get(&(pool.name.clone(), *family)).copied();

@@ -227,3 +227,22 @@ async fn a_pool_says_how_much_of_it_is_used_and_a_namespace_gets_as_many_as_it_m
     project.create("asks", json!({ "loadBalancerIP": project.address(1) })).await;
     project.until_reason("asks", "AddressRests").await;
 }
+
+#[tokio::test]
+async fn what_something_in_ovn_has_is_not_given_out() {
+    let project = Project::new("taken-by").await;
+    let northbound = project.northbound().await;
+    let (router, port, nat) = (&*project.namespace, format!("{}/24", project.address(1)), project.address(2));
+    northbound.nbctl(["lrp-add", router, "outside", "00:00:00:00:00:01", &port]).await.unwrap();
+    northbound.nbctl(["lr-nat-add", router, "snat", &nat, "10.1.0.0/16"]).await.unwrap();
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    assert_eq!(project.served("web").await, project.address(3));
+    for (name, last, what) in [("port", 1, "a router port"), ("nat", 2, "a NAT rule")] {
+        project.create(name, json!({ "loadBalancerIP": project.address(last) })).await;
+        let message = project.until_reason(name, "AddressTaken").await;
+        assert!(message.contains(what), "{message}");
+    }
+    northbound.nbctl(["lr-nat-del", router]).await.unwrap();
+    assert_eq!(project.until_served("nat").await, nat, "it is given as soon as it is free");
+}

@@ -108,6 +108,7 @@ async fn source_ranges_are_refused_not_ignored() {
     project.create("web", json!({ "loadBalancerSourceRanges": ["203.0.113.0/24"] })).await;
     project.until_reason("web", "SourceRangesUnsupported").await;
     assert_eq!(northbound.nbctl(["lb-list"]).await.unwrap(), "", "it is not open to everybody");
+    assert_eq!(project.eip_list().await, [], "what is refused takes no address");
 }
 
 #[tokio::test]
