@@ -6,6 +6,7 @@
 //! | [`eip`] | [`EIp`](eip::EIp) | kube-dc's API, kept field for field so that its users' manifests and commands work |
 //! | [`address_pool`] | [`AddressPool`](address_pool::AddressPool) | ours |
 //! | [`kube_ovn`] | `OvnEip`, `Vpc`, `Subnet` | kube-ovn's; read, and written only through narrow apply types |
+//! | [`project`] | `Project` | kube-dc's; read only |
 //! | [`names`] | annotations, labels, finalizers, classes | kube-dc's, Kubernetes' and ours |
 //!
 //! [`crds`] returns the definitions to install.
@@ -20,5 +21,6 @@ mod crds;
 pub mod eip;
 pub mod kube_ovn;
 pub mod names;
+pub mod project;
 
 pub use crds::crds;

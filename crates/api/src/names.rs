@@ -36,6 +36,8 @@ pub mod annotation {
     /// On an `OvnEip`: `namespace/name` of the EIp it was made for. An annotation because the two together may be
     /// longer than a label value.
     pub const OWNER: &str = "groundcrew.dev/owner";
+    /// On an `OvnEip` of ours that is stuck in deletion: when it was last changed so that kube-ovn looks at it.
+    pub const TOUCHED: &str = "groundcrew.dev/touched";
     /// On a `Vpc`: which entries of `spec.policyRoutes` are ours. The entries themselves have no room for a mark.
     pub const POLICY_ROUTES: &str = "groundcrew.dev/policy-routes";
 }

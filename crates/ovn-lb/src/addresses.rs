@@ -11,6 +11,7 @@ mod book;
 mod eip;
 mod pool;
 mod report;
+mod reserve;
 mod store;
 mod taken;
 mod tenant;
@@ -35,10 +36,15 @@ use kube::{Api, Client, Resource};
 use tokio::sync::{Notify, broadcast};
 
 use crate::error::Error;
+use crate::kube_ovn::KubeOvn;
+use crate::projects::Projects;
 use book::{Book, Promise};
-use eip::{EipKey, Whose};
-use pool::Family;
+use eip::Whose;
 use report::Reports;
+
+pub(crate) use book::{Made, Need};
+pub(crate) use eip::EipKey;
+pub(crate) use pool::Family;
 
 pub(crate) use book::bound_to;
 pub(crate) use report::report;
@@ -53,6 +59,9 @@ pub(crate) struct Addresses {
     cluster: Arc<str>,
     /// The type of network for whoever does not name one.
     network_type: Option<String>,
+    projects: Projects,
+    /// Who gives out new addresses, if it is not the pools.
+    kube_ovn: Option<Arc<KubeOvn>>,
     deadline: Duration,
     state: Mutex<State>,
     looks: broadcast::Sender<Look>,
@@ -72,9 +81,14 @@ struct State {
 }
 
 /// How addresses are given out.
+#[derive(Default)]
 pub(crate) struct Rules {
     /// The type of network for whoever does not name one.
     pub(crate) network_type: Option<String>,
+    /// What the projects say about it.
+    pub(crate) projects: Projects,
+    /// Who gives out new addresses, if it is not the pools.
+    pub(crate) kube_ovn: Option<Arc<KubeOvn>>,
     /// How long a released address is not given to anybody.
     pub(crate) rest: Duration,
     /// Whether tenants' own `EIp`s get addresses here.
@@ -89,20 +103,24 @@ impl Addresses {
         deadline: Duration,
         looks: broadcast::Sender<Look>,
     ) -> Self {
-        let book = Book::new(cluster.clone(), rules.rest, rules.serve_eips);
+        let Rules { network_type, projects, kube_ovn, rest, serve_eips } = rules;
+        let book = Book::new(cluster.clone(), rest, serve_eips);
         let state = Mutex::new(State {
             book,
             waiting: BTreeSet::new(),
             unserved: BTreeSet::new(),
             reports: Reports::default(),
         });
-        let (network_type, tenants) = (rules.network_type, Queue::default());
-        Self { client, cluster, network_type, deadline, state, looks, tenants, stirred: Notify::new() }
+        let (tenants, stirred) = (Queue::default(), Notify::new());
+        Self { client, cluster, network_type, projects, kube_ovn, deadline, state, looks, tenants, stirred }
     }
 
     /// Reads every `EIp` anew: the watch of a process that only followed so far may lag behind its predecessor's last
     /// writes. Then come addresses that are published, whether or not an `EIp` says so.
     pub(crate) async fn begin(&self, living: &[Living]) -> Result<(), Error> {
+        if let Some(kube_ovn) = &self.kube_ovn {
+            kube_ovn.begin().await?;
+        }
         let api: Api<DeserializeGuard<EIp>> = Api::all(self.client.clone());
         let mut params = ListParams::default().limit(PAGE);
         let (mut listed, mut unlisted) = (Vec::new(), self.lock().book.stored());
@@ -135,9 +153,10 @@ impl Addresses {
         for key in &left {
             self.store(key, term).await?;
         }
-        let keys = self.promise(ask)?;
+        let keys = self.promise(ask, term).await?;
         self.lock().waiting.remove(&ask.owner.key);
         for key in &keys {
+            self.safeguard(key, term).await;
             self.store(key, term).await?;
         }
         let state = self.lock();
@@ -145,21 +164,25 @@ impl Addresses {
     }
 
     /// One `EIp` for each family that is asked for: the same ones every time.
-    fn promise(&self, ask: &AddressAsk) -> Result<Vec<EipKey>, Error> {
+    async fn promise(&self, ask: &AddressAsk, term: &Term) -> Result<Vec<EipKey>, Error> {
         let annotation = |name: &str| ask.annotations.get(name).map(|value| &**value);
-        let network_type = annotation(EXTERNAL_NETWORK_TYPE).or(self.network_type.as_deref());
-        Family::in_order(ask.families).iter().map(|family| self.promise_one(ask, *family, network_type)).collect()
+        let network_type = self.network_type(&ask.owner.key.namespace, annotation(EXTERNAL_NETWORK_TYPE));
+        let mut keys = Vec::new();
+        for family in Family::in_order(ask.families) {
+            keys.push(match (self.ask_book(ask, *family, network_type.as_deref())?, &self.kube_ovn) {
+                (Promise::Kept(key), _) => key,
+                (Promise::Needs(need), Some(kube_ovn)) => {
+                    let (name, address) = self.reserve(&ask.owner, &need, kube_ovn, term).await?;
+                    self.lock().book.reserve(&ask.owner, address, name)?
+                }
+                (Promise::Needs(need), None) => self.lock().book.assign(&ask.owner, &need, Moment::now())?,
+            });
+        }
+        Ok(keys)
     }
 
-    fn promise_one(&self, ask: &AddressAsk, family: Family, network_type: Option<&str>) -> Result<EipKey, Error> {
-        let mut state = self.lock();
-        match state.book.hold(ask, family, network_type)? {
-            Promise::Kept(key) => Ok(key),
-            Promise::Needs(need) => {
-                let (pool, address) = state.book.choose(&need, Moment::now())?;
-                state.book.reserve(&ask.owner, address, pool)
-            }
-        }
+    fn ask_book(&self, ask: &AddressAsk, family: Family, network_type: Option<&str>) -> Result<Promise, Error> {
+        self.lock().book.hold(ask, family, network_type)
     }
 
     /// What a served Service asks for now and does not get, because a living address does not change.
@@ -174,7 +197,8 @@ impl Addresses {
 
     /// The addresses of this Service if all is written down already; no I/O.
     pub(crate) fn settled(&self, ask: &AddressAsk) -> Option<Vec<IpAddr>> {
-        self.lock().book.settled(ask)
+        let settled = self.lock().book.settled(ask)?;
+        self.are_kept(ask, &settled).then_some(settled)
     }
 
     /// Nothing is held for this owner any more. What was made for it goes; what others share stays.
@@ -187,14 +211,19 @@ impl Addresses {
         for key in &keys {
             self.store(key, term).await?;
         }
-        Ok(())
+        // What was asked for, and never written down.
+        self.unreserve(owner, None, term).await
     }
 
     /// What carries this cluster's mark.
     pub(crate) fn owned(&self) -> Vec<Owned> {
+        let reserved = self.kube_ovn.as_ref().map(|kube_ovn| kube_ovn.ours()).unwrap_or_default();
         let state = self.lock();
-        let owned = state.book.owned();
-        owned.map(|(key, owner)| Owned { owner, what: format!("EIp {key}") }).collect()
+        let references = state.book.references();
+        let owned = state.book.owned().map(|(key, owner)| Owned { owner, what: format!("EIp {key}") });
+        // One that an EIp refers to goes with it.
+        let alone = reserved.into_iter().filter(|(name, _)| !references.contains(&**name));
+        owned.chain(alone.map(|(name, owner)| Owned { owner, what: format!("OvnEip {name}") })).collect()
     }
 
     fn forget(&self, key: &EipKey) {
@@ -237,7 +266,7 @@ impl Addresses {
         self.wake(woken);
     }
 
-    fn wake(&self, services: impl IntoIterator<Item = ServiceKey>) {
+    pub(crate) fn wake(&self, services: impl IntoIterator<Item = ServiceKey>) {
         for service in services {
             // Nobody listens while the controller starts; it looks at everything then.
             let _ = self.looks.send(Look::At(service));

@@ -10,6 +10,7 @@ use groundcrew_core::service::ServiceArgs;
 use ovsdb_client::{Config, Endpoint, Tls};
 
 use crate::desired::Template;
+use crate::kube_ovn::AddressSource;
 
 /// How to reach OVN.
 #[derive(Debug, Clone, clap::Args)]
@@ -61,7 +62,8 @@ pub struct Args {
     #[arg(long, env = "GROUNDCREW_TAKE_OVER")]
     pub take_over: bool,
 
-    /// The network type of addresses for Services without the annotation network.kube-dc.com/external-network-type
+    /// The network type of addresses for Services without the annotation network.kube-dc.com/external-network-type.
+    /// Without either it is the type that their kube-dc project leaves by, where there is one
     #[arg(long, env = "GROUNDCREW_NETWORK_TYPE", value_name = "TYPE")]
     pub network_type: Option<String>,
 
@@ -69,6 +71,10 @@ pub struct Args {
     /// a cluster may
     #[arg(long, env = "GROUNDCREW_SERVE_EIPS")]
     pub serve_eips: bool,
+
+    /// Where new addresses come from: kube-ovn, pools (our own), or auto: from kube-ovn where the cluster has it
+    #[arg(long, env = "GROUNDCREW_ADDRESS_SOURCE", value_name = "SOURCE", default_value_t = AddressSource::Auto)]
+    pub address_source: AddressSource,
 
     /// How long a released address is not given to another Service: neighbours remember who had it
     #[arg(long, env = "GROUNDCREW_ADDRESS_REST", value_name = "TIME", default_value = "2m", value_parser = duration)]

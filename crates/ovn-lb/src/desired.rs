@@ -9,6 +9,7 @@ use groundcrew_core::provider::{Frontend, Owner, Protocol, Wanted};
 use ovsdb_client::{Set, StrMap, Uuid};
 
 use crate::error::Error;
+use crate::kube_ovn::Places;
 use crate::marks;
 use crate::northbound::Kind;
 
@@ -23,6 +24,20 @@ pub(crate) struct Site {
     pub(crate) switch: Template,
     /// Whether rows that kube-dc made for our Services are adopted.
     pub(crate) take_over: bool,
+    /// What kube-ovn says, which counts for more than the templates.
+    pub(crate) places: Places,
+}
+
+impl Site {
+    /// The logical router of a namespace.
+    pub(crate) fn router_of(&self, namespace: &str) -> String {
+        self.places.of(namespace).router.map_or_else(|| self.router.of(namespace), |router| router.to_string())
+    }
+
+    /// The logical switch of a namespace.
+    pub(crate) fn switch_of(&self, namespace: &str) -> String {
+        self.places.of(namespace).switch.map_or_else(|| self.switch.of(namespace), |switch| switch.to_string())
+    }
 }
 
 /// A name with a place for the namespace.
@@ -32,7 +47,7 @@ pub struct Template(String);
 const PLACEHOLDER: &str = "{namespace}";
 
 impl Template {
-    pub(crate) fn of(&self, namespace: &str) -> String {
+    fn of(&self, namespace: &str) -> String {
         self.0.replace(PLACEHOLDER, namespace)
     }
 }
@@ -123,8 +138,8 @@ impl Desired {
         let namespace = &owner.key.namespace;
         Self {
             owner: owner.clone(),
-            router: site.router.of(namespace),
-            switch: site.switch.of(namespace),
+            router: site.router_of(namespace),
+            switch: site.switch_of(namespace),
             rows: Vec::new(),
         }
     }

@@ -86,6 +86,22 @@ pub(crate) enum Error {
     OwnInUse { eip: String, user: String },
     #[error("EIp {eip} has the address {address}, and the Service wants {wanted}")]
     EipFamily { eip: String, address: IpAddr, wanted: &'static str },
+    #[error("OvnEip {name} waits for kube-ovn")]
+    OvnEipPending { name: String, left: Duration },
+    #[error("no address yet: {message}")]
+    OvnEipSilent { reason: &'static str, message: String },
+    #[error("OvnEip {name} was not made by this cluster; remove it")]
+    ForeignOvnEip { name: String },
+    #[error("{address} is in no external Subnet that namespace {namespace} may use")]
+    AddressOutsideSubnets { address: IpAddr, namespace: String },
+    #[error("{address} is kept back by the operator (excludeIps, gateway or edge of Subnet {subnet}); ask for another")]
+    AddressExcluded { address: IpAddr, subnet: String },
+    #[error("Vpc {vpc} is not connected to Subnet {subnet}; add it to the Vpc's spec.extraExternalSubnets")]
+    SubnetNotConnected { subnet: String, vpc: String },
+    #[error("OvnEip {name} is not one of namespace {namespace}; name one of the project's own in spec.childRef")]
+    ForeignChild { name: String, namespace: String },
+    #[error("OvnEip {name} has no address yet")]
+    ChildNotReady { name: String },
     #[error(transparent)]
     Kubernetes(#[from] ProviderError),
 }
@@ -118,7 +134,14 @@ impl From<Error> for ProviderError {
             Error::AddressTaken { .. } => (ErrorKind::Quota, Some("AddressTaken")),
             Error::AddressRests { .. } => (ErrorKind::Quota, Some("AddressRests")),
             Error::AddressOutside { .. } => (ErrorKind::Quota, Some("AddressOutsidePools")),
-            Error::NothingToShare { .. } | Error::Lost => (ErrorKind::Conflict, None),
+            Error::OvnEipSilent { reason, .. } => (ErrorKind::Quota, Some(*reason)),
+            Error::ForeignOvnEip { .. } => (ErrorKind::Quota, Some("OvnEipTaken")),
+            Error::AddressOutsideSubnets { .. } => (ErrorKind::Quota, Some("AddressOutsideSubnets")),
+            Error::AddressExcluded { .. } => (ErrorKind::Quota, Some("AddressExcluded")),
+            Error::ForeignChild { .. } => (ErrorKind::Quota, Some("ChildRefRefused")),
+            Error::ChildNotReady { .. } => (ErrorKind::Quota, Some("ChildNotReady")),
+            Error::SubnetNotConnected { .. } => (ErrorKind::Quota, Some("SubnetNotConnected")),
+            Error::NothingToShare { .. } | Error::OvnEipPending { .. } | Error::Lost => (ErrorKind::Conflict, None),
             Error::OutOfSight { .. }
             | Error::Fenced { .. }
             | Error::NoTerm
@@ -132,7 +155,7 @@ impl From<Error> for ProviderError {
         if let Some(reason) = reason {
             provider = provider.with_reason(reason);
         }
-        if let Error::AddressRests { left, .. } = error {
+        if let Error::AddressRests { left, .. } | Error::OvnEipPending { left, .. } = error {
             provider = provider.with_retry_after(left);
         }
         provider

@@ -19,6 +19,7 @@ mod desired;
 mod error;
 mod fence;
 mod health;
+mod kube_ovn;
 mod leftovers;
 mod looks;
 mod marks;
@@ -28,6 +29,7 @@ mod northbound;
 mod northd;
 mod plan;
 mod ports;
+mod projects;
 mod provider;
 mod rows;
 mod shift;
@@ -49,6 +51,7 @@ use tokio::sync::{broadcast, watch};
 
 pub use args::{Args, Connection};
 pub use desired::Template;
+pub use kube_ovn::AddressSource;
 pub use leftovers::OvnLeftovers;
 pub use rows::{RowsArgs, rows};
 
@@ -56,10 +59,12 @@ use addresses::{Addresses, EipSink, PoolSink, Rules};
 use commit::Committer;
 use connection::OVN;
 use desired::Site;
+use kube_ovn::{KubeOvn, OvnEipSink, SubnetSink, VpcSink, discover};
 use memo::Memos;
 use metrics::Metrics;
 use northd::Northd;
 use ports::Ports;
+use projects::{ProjectSink, Projects};
 use provider::Ovn;
 use unseen::Unseen;
 use view::View;
@@ -67,23 +72,38 @@ use waiting::Waiting;
 
 const EIPS: &str = "the cache of EIps";
 const POOLS: &str = "the cache of AddressPools";
+const OVN_EIPS: &str = "the cache of OvnEips";
+const SUBNETS: &str = "the cache of Subnets";
+const VPCS: &str = "the cache of Vpcs";
+const PROJECTS: &str = "the cache of Projects";
 
 /// Looks that nobody has taken yet; past it everything is looked at instead.
 const MOST_LOOKS: usize = 16_384;
 
-/// Starts the controller on this runtime. Returns at once; what is still missing is told by `/readyz`. `attribute` is
-/// shown every change of OVN that takes something, and asked who made it when that was ours.
-#[allow(clippy::unused_async, reason = "the signature that every controller of the binary has")]
+/// Starts the controller on this runtime. Returns once the API server has said what it serves; what is still missing then
+/// is told by `/readyz`. `attribute` is shown every change of OVN that takes something, and asked who made it when that
+/// was ours.
 pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>) -> Result<(), StartError> {
     let metrics = Metrics::new(&runtime.registry)?;
     let view = View { replica: Replica::open(args.connection()) };
     let (waiting, ports) = (Waiting::default(), Arc::new(Ports::new(args.connection())));
     let looks = broadcast::Sender::new(MOST_LOOKS);
     let (cluster, deadline) = (runtime.cluster_id.clone(), runtime.write_deadline);
+    let found = discover(runtime, args.address_source).await?;
+    let projects = Projects::default();
+    let kube_ovn = found
+        .kube_ovn
+        .then(|| Arc::new(KubeOvn::new(runtime.client.clone(), cluster.clone(), deadline, runtime.events.clone())));
     let addresses = Arc::new(Addresses::new(
         runtime.client.clone(),
         cluster.clone(),
-        Rules { network_type: args.network_type, rest: args.address_rest, serve_eips: args.serve_eips },
+        Rules {
+            network_type: args.network_type,
+            projects: projects.clone(),
+            kube_ovn: kube_ovn.clone().filter(|_| found.addresses),
+            rest: args.address_rest,
+            serve_eips: args.serve_eips,
+        },
         deadline,
         looks.clone(),
     ));
@@ -91,8 +111,20 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
     let (committer, committing) =
         Committer::new(view.clone(), cluster.clone(), deadline, metrics.clone(), northd.clone());
 
-    for what in [OVN, EIPS, POOLS] {
+    let mut needs = vec![OVN, EIPS, POOLS];
+    needs.extend(found.projects.then_some(PROJECTS));
+    needs.extend(found.kube_ovn.then_some([OVN_EIPS, SUBNETS, VPCS]).into_iter().flatten());
+    for what in &needs {
         runtime.ready.wait_for(what, "");
+    }
+    if found.projects {
+        let sink = Guarded::new(ProjectSink::new(projects, addresses.clone()), "projects", runtime)?;
+        let stop = runtime.tasks.stop().clone();
+        let watch = follow(Api::all(runtime.client.clone()), PROJECTS, sink, runtime.ready.clone(), stop);
+        runtime.tasks.spawn("Project watch", watch);
+    }
+    if let Some(kube_ovn) = &kube_ovn {
+        follow_kube_ovn(runtime, kube_ovn, &addresses)?;
     }
     let (client, ready, stop) = (&runtime.client, &runtime.ready, runtime.tasks.stop());
     let sink = Guarded::new(EipSink::new(addresses.clone()), "eips", runtime)?;
@@ -119,7 +151,13 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
     let provider = Arc::new(Ovn {
         unseen: Unseen::default(),
         memos: Memos::default(),
-        site: Site { cluster, router: args.ovn_router, switch: args.ovn_switch, take_over: args.take_over },
+        site: Site {
+            cluster,
+            router: args.ovn_router,
+            switch: args.ovn_switch,
+            take_over: args.take_over,
+            places: kube_ovn.map(|kube_ovn| kube_ovn.places()).unwrap_or_default(),
+        },
         view,
         committer,
         northd,
@@ -131,7 +169,26 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
         health_check_sources: args.health_check_source,
         looks,
         ready: ready.clone(),
-        needs: &[OVN, EIPS, POOLS],
+        needs,
     });
     service::start(runtime, &args.class, &args.service, &provider)
+}
+
+/// Starts the watches of kube-ovn's objects, and whoever looks after them.
+fn follow_kube_ovn(runtime: &Runtime, kube_ovn: &Arc<KubeOvn>, addresses: &Arc<Addresses>) -> Result<(), StartError> {
+    let (client, ready, stop) = (&runtime.client, &runtime.ready, runtime.tasks.stop());
+    let sink = Guarded::new(OvnEipSink::new(kube_ovn.clone(), addresses.clone()), "ovn_eips", runtime)?;
+    let eips = follow(Api::all(client.clone()), OVN_EIPS, sink, ready.clone(), stop.clone());
+    runtime.tasks.spawn("OvnEip watch", eips);
+    let sink = Guarded::new(SubnetSink::new(kube_ovn.clone(), addresses.clone()), "subnets", runtime)?;
+    let subnets = follow(Api::all(client.clone()), SUBNETS, sink, ready.clone(), stop.clone());
+    runtime.tasks.spawn("Subnet watch", subnets);
+    let sink = Guarded::new(VpcSink::new(kube_ovn.clone(), addresses.clone()), "vpcs", runtime)?;
+    let vpcs = follow(Api::all(client.clone()), VPCS, sink, ready.clone(), stop.clone());
+    runtime.tasks.spawn("Vpc watch", vpcs);
+    let (kube_ovn, addresses, role, stop) = (kube_ovn.clone(), addresses.clone(), runtime.role.clone(), stop.clone());
+    runtime.tasks.spawn("OvnEip janitor", async move {
+        kube_ovn.tidy(role, |owner| addresses.wake_owner(owner), stop).await;
+    });
+    Ok(())
 }

@@ -57,16 +57,18 @@ pub(crate) struct Ovn {
     pub(crate) looks: broadcast::Sender<Look>,
     pub(crate) ready: Readiness,
     /// What must have been read once before anything is decided.
-    pub(crate) needs: &'static [&'static str],
+    pub(crate) needs: Vec<&'static str>,
 }
 
 impl Ovn {
     /// What should be there on this view of OVN, and what its user should know about it.
     fn wish(&self, want: &Wanted, nb: &Northbound) -> Result<(Desired, Vec<Caveat>), Error> {
-        let router = self.site.router.of(&want.owner().key.namespace);
+        let router = self.site.router_of(&want.owner().key.namespace);
         let (want, outside) = fence(want, &router, nb);
         let mut desired = desired(&want, &self.site)?;
-        let mut caveats: Vec<_> = outside.into_iter().chain(self.addresses.kept(&want.ask)).collect();
+        let kept = self.addresses.kept(&want.ask);
+        let mut caveats = self.addresses.caveats(&want.ask);
+        caveats.extend(outside.into_iter().chain(kept));
         match health::asked(&want) {
             Ok(None) => {}
             Ok(Some(options)) => caveats.extend(self.probe(&mut desired, &options, nb)?),
@@ -242,10 +244,11 @@ impl LoadBalancers for Ovn {
         let Ok(nb) = self.view.now() else { return Verdict::Unknown };
         let settled = self.addresses.settled(&want.ask);
         let Owner { key, uid } = want.owner();
-        let (router, switch) = (self.site.router.of(&key.namespace), self.site.switch.of(&key.namespace));
+        let (router, switch) = (self.site.router_of(&key.namespace), self.site.switch_of(&key.namespace));
         let fingerprint = want.fingerprint();
         let question = Question { uid: *uid, fingerprint, router: &router, switch: &switch, nb: &nb };
-        if settled.as_ref() == Some(&want.addresses) && self.memos.holds(&question) {
+        let is_settled = settled.as_ref() == Some(&want.addresses) && self.addresses.caveats(&want.ask).is_empty();
+        if is_settled && self.memos.holds(&question) {
             return Verdict::Same(self.reachable(want, Vec::new()));
         }
         let (mut differences, caveats) = match self.wish(want, &nb) {
@@ -299,7 +302,7 @@ impl LoadBalancers for Ovn {
     }
 
     async fn synced(&self) {
-        self.ready.until_done(self.needs).await;
+        self.ready.until_done(&self.needs).await;
     }
 
     fn named_address(&self, annotations: &BTreeMap<Box<str>, Box<str>>) -> Option<String> {

@@ -8,6 +8,7 @@ use groundcrew_core::provider::{AddressAsk, Backend, Families, Frontend, Owner, 
 use uuid::Uuid;
 
 use crate::desired::Site;
+use crate::kube_ovn::Places;
 use crate::plan::Plan;
 
 impl Plan {
@@ -23,6 +24,7 @@ pub(crate) fn site() -> Site {
         router: "{namespace}".parse().unwrap(),
         switch: "{namespace}-default".parse().unwrap(),
         take_over: false,
+        places: Places::default(),
     }
 }
 

@@ -3,6 +3,7 @@
 //! | module | what it starts |
 //! |---|---|
 //! | [`kube`] | etcd and kube-apiserver with RBAC, and kube-controller-manager on request |
+//! | [`kube_ovn`] | a stand-in for kube-ovn-controller, with its definitions |
 //! | [`ovn`] | a northbound database server, alone or as a raft cluster, plain or over TLS |
 //! | [`ovn::lab`] | the whole of OVN with its data path: router, switches, pods, and a client outside |
 //! | [`proxy`] | a TCP proxy that delays, partitions and cuts connections |
@@ -16,6 +17,7 @@
 
 pub mod controller;
 pub mod kube;
+pub mod kube_ovn;
 pub mod ovn;
 pub mod pki;
 pub mod process;

@@ -31,6 +31,12 @@ pub struct OvnEipSpec {
     /// What the address is for: `nat`, `lrp` or `lsp`.
     #[serde(default, rename = "type", deserialize_with = "empty_as_none")]
     pub kind: Option<String>,
+    /// The IPv4 address that was asked for. From the moment of assignment on it is what kube-ovn wrote here.
+    #[serde(default, deserialize_with = "empty_as_none")]
+    pub v4_ip: Option<String>,
+    /// The same for IPv6.
+    #[serde(default, deserialize_with = "empty_as_none")]
+    pub v6_ip: Option<String>,
 }
 
 /// What was assigned.

@@ -23,7 +23,8 @@ fn an_ovn_eip_that_kube_ovn_has_not_looked_at_has_no_address() {
             "status": status,
         });
         let read: OvnEip = serde_json::from_value(object).unwrap();
-        assert_eq!(read.spec, OvnEipSpec { external_subnet: Some("ext-public".into()), kind: Some("nat".into()) });
+        let (external_subnet, kind) = (Some("ext-public".into()), Some("nat".into()));
+        assert_eq!(read.spec, OvnEipSpec { external_subnet, kind, ..OvnEipSpec::default() });
         assert_eq!(read.status.unwrap_or_default(), OvnEipStatus::default());
     }
 }

@@ -6,6 +6,7 @@
 mod binding;
 mod holding;
 mod observed;
+mod reserved;
 mod survey;
 mod tenant;
 
@@ -29,6 +30,7 @@ use crate::error::Error;
 use holding::Holding;
 
 pub(crate) use binding::bound_to;
+pub(crate) use reserved::Made;
 pub(crate) use tenant::Care;
 
 #[derive(Debug)]
@@ -270,6 +272,12 @@ impl Book {
             return Ok(());
         }
         Err(Error::LimitReached { namespace: namespace.to_owned(), pool: pool.name.to_string(), limit })
+    }
+
+    /// An address of the pools for a Service that needs one, written down.
+    pub(crate) fn assign(&mut self, owner: &Owner, need: &Need, now: Moment) -> Result<EipKey, Error> {
+        let (pool, address) = self.choose(need, now)?;
+        self.reserve(owner, address, pool)
     }
 
     fn check_free(&self, address: IpAddr, namespace: &str) -> Result<(), Error> {

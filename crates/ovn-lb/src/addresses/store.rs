@@ -27,6 +27,7 @@ impl Addresses {
                 Write::Marks(patch) => self.patch(&api, key, &patch, term).await?,
                 Write::Status(patch) => self.patch_status(&api, key, &patch, term).await?,
                 Write::LetGo(patch) => {
+                    self.unreserve_of(key, term).await?;
                     let conflict = self.patch(&api, key, &patch, term).await?;
                     if !conflict {
                         self.forget(key);
@@ -34,8 +35,13 @@ impl Addresses {
                     conflict
                 }
                 // What somebody changed may be a new user, so it is decided again whether it goes.
-                Write::Delete if self.delete(&api, key, term).await? => return Ok(()),
-                Write::Delete => continue,
+                Write::Delete => {
+                    self.unreserve_of(key, term).await?;
+                    if self.delete(&api, key, term).await? {
+                        return Ok(());
+                    }
+                    continue;
+                }
             };
             if conflict {
                 self.refresh(&api, key).await?;

@@ -1,5 +1,6 @@
 //! The controller of `EIp`s that tenants made: each gets an address, and keeps it until its tenant deletes it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use groundcrew_api::eip::EIp;
@@ -15,7 +16,8 @@ use tracing::{info, warn};
 
 use super::Addresses;
 use super::book::Care;
-use super::eip::EipKey;
+use super::eip::{EipKey, Trouble};
+use crate::error::Error;
 
 /// Few: each is two writes, and Services come first.
 const CONCURRENCY: usize = 8;
@@ -41,7 +43,15 @@ type News = (Severity, &'static str, String);
 
 impl Addresses {
     async fn look(&self, key: &EipKey, events: &Events, term: &Term) -> Outcome {
-        let (found, news) = self.decide(key);
+        let (before, care) = self.attend(key);
+        let (found, news) = match care {
+            Ok(Care::None | Care::Settled) => (Ok(()), None),
+            care => {
+                let found = self.find(key, care, term).await.map_err(ProviderError::from);
+                self.decide(key, before.as_ref(), found)
+            }
+        };
+        self.safeguard(key, term).await;
         let written = self.store(key, term).await.map_err(ProviderError::from);
         if let Some((severity, reason, note)) = news.filter(|_| written.is_ok()) {
             info!(eip = %key, reason, "{note}");
@@ -56,32 +66,68 @@ impl Addresses {
         }
     }
 
-    /// What it should say, without a write.
-    fn decide(&self, key: &EipKey) -> (Result<(), ProviderError>, Option<News>) {
+    /// What there is to do for it, and what was wrong with it before.
+    fn attend(&self, key: &EipKey) -> (Option<Trouble>, Result<Care, Error>) {
+        let default_type = self.network_type(&key.namespace, None);
         let mut guard = self.lock();
         let state = &mut *guard;
         let before = state.book.trouble(key).cloned();
-        state.unserved.remove(key);
-        let care = state.book.attend(key, self.network_type.as_deref());
-        let found = match care {
-            Ok(Care::None | Care::Settled) => return (Ok(()), None),
-            Ok(Care::InUse) => Ok(None),
-            Ok(Care::Needs(need)) => state.book.choose(&need, Moment::now()).map(Some),
-            Err(error) => Err(error),
+        let care = state.book.attend(key, default_type.as_deref());
+        // It waits from before it asks: an address that becomes free meanwhile wakes it.
+        match &care {
+            Ok(Care::Needs(_)) | Err(_) => state.unserved.insert(key.clone()),
+            Ok(_) => state.unserved.remove(key),
         };
-        match found.map_err(ProviderError::from) {
-            Ok(Some((pool, address))) => {
+        (before, care)
+    }
+
+    /// An address for it, entered; `None` where it has one.
+    async fn find(&self, key: &EipKey, care: Result<Care, Error>, term: &Term) -> Result<Option<IpAddr>, Error> {
+        let (from, address) = match (care, &self.kube_ovn) {
+            (Ok(Care::Needs(need)), None) => {
+                let mut state = self.lock();
+                let (pool, address) = state.book.choose(&need, Moment::now())?;
+                // Under the same lock: the next one must not be given it, too.
                 state.book.enter(key, address, pool);
+                return Ok(Some(address));
+            }
+            (Ok(Care::Needs(need)), Some(kube_ovn)) => {
+                let Some(owner) = self.lock().book.self_owned(key) else { return Err(Error::Lost) };
+                self.reserve(&owner, &need, kube_ovn, term).await?
+            }
+            (Err(Error::ChildRef { child }), Some(kube_ovn)) => {
+                let address = kube_ovn.child(&key.namespace, &child)?;
+                (child.into(), address)
+            }
+            (Ok(_), _) => return Ok(None),
+            (Err(error), _) => return Err(error),
+        };
+        self.lock().book.enter(key, address, from);
+        Ok(Some(address))
+    }
+
+    /// What it should say, without a write.
+    fn decide(
+        &self,
+        key: &EipKey,
+        before: Option<&Trouble>,
+        found: Result<Option<IpAddr>, ProviderError>,
+    ) -> (Result<(), ProviderError>, Option<News>) {
+        let mut state = self.lock();
+        match found {
+            Ok(Some(address)) => {
+                state.unserved.remove(key);
                 (Ok(()), Some((Severity::Normal, "Assigned", format!("has the address {address}"))))
             }
             Ok(None) => {
-                let now = state.book.trouble(key).filter(|now| before.as_ref() != Some(now));
+                let now = state.book.trouble(key).filter(|now| before != Some(now));
                 (Ok(()), now.map(|now| (Severity::Warning, "InUse", now.message.to_string())))
             }
+            // On its way, and not worth a word.
+            Err(error) if !error.response().tell => (Err(error), None),
             Err(error) => {
-                state.unserved.insert(key.clone());
                 state.book.refuse(key, &error);
-                let news = state.book.trouble(key) != before.as_ref();
+                let news = state.book.trouble(key) != before;
                 let news = news.then(|| (Severity::Warning, error.response().reason, error.to_string()));
                 (Err(error), news)
             }

@@ -63,10 +63,7 @@ fn patched(eip: &EIp, patch: &Value) -> EIp {
 fn promise(book: &mut Book, ask: &AddressAsk, network_type: Option<&str>, now: Moment) -> Result<Vec<EipKey>, Error> {
     let each = Family::in_order(ask.families).iter().map(|family| match book.hold(ask, *family, network_type)? {
         Promise::Kept(key) => Ok(key),
-        Promise::Needs(need) => {
-            let (pool, address) = book.choose(&need, now)?;
-            book.reserve(&ask.owner, address, pool)
-        }
+        Promise::Needs(need) => book.assign(&ask.owner, &need, now),
     });
     each.collect()
 }

@@ -74,7 +74,10 @@ impl Controller {
 
 impl Project {
     pub(crate) async fn new(name: &str) -> Self {
-        let control_plane = shared().await.unwrap();
+        Self::on(shared().await.unwrap(), name).await
+    }
+
+    pub(crate) async fn on(control_plane: &'static ControlPlane, name: &str) -> Self {
         let client = control_plane.client().await.unwrap();
         control_plane.define(&groundcrew_api::crds()).await.unwrap();
         let namespace = control_plane.namespace(name).await.unwrap();
@@ -125,6 +128,21 @@ impl Project {
     }
 
     pub(crate) async fn start(&self, remotes: &str, flags: &[&str]) -> Controller {
+        let (admin, stop, ended) = self.run(remotes, flags);
+        Controller { admin: admin.await.unwrap(), stop, ended }
+    }
+
+    /// Why a controller does not start.
+    pub(crate) async fn refused(&self, remotes: &str, flags: &[&str]) -> String {
+        let (_, _, ended) = self.run(remotes, flags);
+        ended.await.unwrap().unwrap_err().to_string()
+    }
+
+    fn run(
+        &self,
+        remotes: &str,
+        flags: &[&str],
+    ) -> (oneshot::Receiver<SocketAddr>, CancellationToken, JoinHandle<Result<(), StartError>>) {
         let kubeconfig = self.control_plane.kubeconfig_path().to_str().unwrap();
         let common = [
             "test",
@@ -148,8 +166,7 @@ impl Project {
             let _ = started.send(runtime.admin);
             Ok(())
         });
-        let ended = tokio::spawn(running);
-        Controller { admin: admin.await.unwrap(), stop, ended }
+        (admin, stop, tokio::spawn(running))
     }
 
     pub(crate) fn services(&self) -> Api<Service> {

@@ -7,6 +7,7 @@ mod eips;
 mod fence;
 mod harness;
 mod health;
+mod kube_ovn;
 mod leftovers;
 mod operators;
 mod realised;

@@ -156,7 +156,7 @@ impl Book {
         Some(holding)
     }
 
-    fn users(&self, key: &EipKey) -> Vec<ServiceKey> {
+    pub(super) fn users(&self, key: &EipKey) -> Vec<ServiceKey> {
         let names = self.holdings.get(key).into_iter().flat_map(|holding| &holding.should.services);
         names.map(|name| ServiceKey::new(key.namespace.clone(), name.clone())).collect()
     }

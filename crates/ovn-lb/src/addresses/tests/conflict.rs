@@ -12,7 +12,7 @@ async fn an_eip_that_got_a_user_just_before_its_deletion_stays() {
     let client = control_plane.client().await.unwrap();
     let namespace = control_plane.namespace("book").await.unwrap();
     let (deadline, looks) = (Duration::from_secs(10), broadcast::Sender::new(16));
-    let rules = Rules { network_type: None, rest: REST, serve_eips: false };
+    let rules = Rules { rest: REST, ..Rules::default() };
     let addresses = Addresses::new(client.clone(), "c1".into(), rules, deadline, looks);
     addresses.lock().book.put_pool(Pool::new(&pool("a", &["192.0.2.0/29"])));
     let (owner, term) = (testing::owner(&namespace, "web"), Term::alone("test"));

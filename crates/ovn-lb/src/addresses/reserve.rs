@@ -1,0 +1,123 @@
+//! What is asked of whoever gives out addresses, where that is not the pools: kube-ovn.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use groundcrew_core::key::ServiceKey;
+use groundcrew_core::leader::Term;
+use groundcrew_core::provider::{AddressAsk, Caveat, Owner};
+
+use super::book::{Made, Need};
+use super::eip::EipKey;
+use super::{Addresses, State};
+use crate::error::Error;
+use crate::kube_ovn::KubeOvn;
+
+impl Addresses {
+    /// The type that is named, else the configured one, else the one that the project leaves by.
+    pub(super) fn network_type(&self, namespace: &str, named: Option<&str>) -> Option<Box<str>> {
+        let chosen = named.filter(|named| !named.is_empty()).or(self.network_type.as_deref());
+        chosen.map(Into::into).or_else(|| self.projects.egress_of(namespace))
+    }
+
+    /// An address from kube-ovn that nobody uses, and the `OvnEip` that holds it.
+    pub(super) async fn reserve(
+        &self,
+        owner: &Owner,
+        need: &Need,
+        kube_ovn: &KubeOvn,
+        term: &Term,
+    ) -> Result<(Arc<str>, IpAddr), Error> {
+        if let Some(requested) = need.requested {
+            self.lock().book.check_unused(requested, &owner.key.namespace)?;
+        }
+        let (name, address) = kube_ovn.assign(owner, need, term).await?;
+        // kube-ovn gives an address away while somebody uses it, once his OvnEip is deleted. He keeps it.
+        let unused = self.lock().book.check_unused(address, &owner.key.namespace);
+        if unused.is_err() {
+            kube_ovn.release(&name, term).await?;
+        }
+        unused.map(|()| (name, address))
+    }
+
+    /// Sees to it that kube-ovn gives the address of an `EIp` of ours to nobody else.
+    pub(super) async fn safeguard(&self, key: &EipKey, term: &Term) {
+        let Some(kube_ovn) = &self.kube_ovn else { return };
+        let Some(made) = self.lock().book.made(key).filter(|made| !made.is_child) else { return };
+        if let Some(name) = kube_ovn.keep(&made, term).await {
+            self.lock().book.refer(key, &name);
+        }
+    }
+
+    /// Whether nothing is to be written for these addresses; no I/O.
+    pub(super) fn are_kept(&self, ask: &AddressAsk, addresses: &[IpAddr]) -> bool {
+        let Some(kube_ovn) = &self.kube_ovn else { return true };
+        self.made(ask, addresses).iter().all(|made| made.is_child || kube_ovn.is_kept(made))
+    }
+
+    /// What the user should know about the addresses of this Service; no I/O.
+    pub(crate) fn caveats(&self, ask: &AddressAsk) -> Vec<Caveat> {
+        let Some(kube_ovn) = &self.kube_ovn else { return Vec::new() };
+        self.made(ask, &ask.current).iter().filter_map(|made| kube_ovn.caveat(made)).collect()
+    }
+
+    fn made(&self, ask: &AddressAsk, addresses: &[IpAddr]) -> Vec<Made> {
+        let state = self.lock();
+        addresses.iter().filter_map(|address| state.book.made_on(&ask.owner, *address)).collect()
+    }
+
+    /// Lets go of what kube-ovn holds for an `EIp` that goes next. kube-ovn frees the address at that moment, and the load
+    /// balancer is gone already.
+    pub(super) async fn unreserve_of(&self, key: &EipKey, term: &Term) -> Result<(), Error> {
+        let made = self.lock().book.made(key);
+        match made {
+            Some(made) => self.unreserve(&made.owner, Some(key), term).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Lets go of what kube-ovn holds for this owner and no `EIp` but `leaving` needs.
+    pub(super) async fn unreserve(&self, owner: &Owner, leaving: Option<&EipKey>, term: &Term) -> Result<(), Error> {
+        let Some(kube_ovn) = &self.kube_ovn else { return Ok(()) };
+        for name in kube_ovn.of(owner.uid) {
+            let addresses = kube_ovn.addresses(&name);
+            if !self.lock().book.refers(owner, &name, &addresses, leaving) {
+                kube_ovn.release(&name, term).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whom something outside was made for looks again: a Service, or a tenant's own `EIp`.
+    pub(crate) fn wake_owner(&self, owner: ServiceKey) {
+        let key = EipKey { namespace: owner.namespace.clone(), name: owner.name.clone() };
+        if self.lock().book.is_tenants(&key) {
+            self.tenants.add(key);
+        }
+        self.wake([owner]);
+    }
+
+    /// Those that use an address look again.
+    pub(crate) fn wake_users(&self, address: IpAddr) {
+        let state = self.lock();
+        let (services, tenants) = (state.book.users_of(address), state.book.tenants_on(address));
+        drop(state);
+        self.tenants.add_all(tenants);
+        self.wake(services);
+    }
+
+    /// All of a namespace look again.
+    pub(crate) fn wake_project(&self, namespace: &str) {
+        let services = services_of(&self.lock(), namespace);
+        self.wake(services);
+    }
+
+    pub(crate) fn wake_waiting_for_address(&self) {
+        self.wake_waiting(&mut self.lock());
+    }
+}
+
+fn services_of(state: &State, namespace: &str) -> Vec<ServiceKey> {
+    let waiting = state.waiting.iter().filter(|key| *key.namespace == *namespace).cloned();
+    state.book.services_of(namespace).chain(waiting).collect()
+}

@@ -1,0 +1,315 @@
+//! Addresses from kube-ovn: an `OvnEip` of an external Subnet behind each `EIp`.
+//!
+//! ```text
+//! OvnEip, Subnet, Vpc --watch--> catalog --decide--> make, drop or touch an OvnEip --> kube-ovn --> OvnEip is ready
+//! ```
+//!
+//! Nobody waits for kube-ovn inside a reconcile: each look takes the next step and returns, and what kube-ovn does wakes the
+//! Service again. kube-ovn never says that it failed, so after a few seconds the likely reason is worked out from here.
+
+mod decide;
+mod discover;
+mod eips;
+mod janitor;
+mod networks;
+mod places;
+#[cfg(test)]
+mod tests;
+mod watch;
+mod why;
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use groundcrew_api::kube_ovn::{OvnEip, OvnEipApply, OvnEipApplySpec, OvnEipType};
+use groundcrew_api::names::{annotation, label};
+use groundcrew_core::events::{Events, Severity, reference};
+use groundcrew_core::leader::{Moment, Term};
+use groundcrew_core::provider::{Caveat, ErrorKind, Owner, ProviderError};
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
+use kube::core::{DeserializeGuard, ObjectMeta, Request};
+use kube::{Api, Client, Resource};
+use tokio::sync::Notify;
+use tracing::{info, warn};
+use uuid::Uuid;
+
+use crate::addresses::{Made, Need};
+use crate::error::Error;
+use decide::{Catalog, Keep, Next, Wish};
+use eips::{Eip, News};
+#[cfg(test)]
+use why::Why;
+
+pub use discover::AddressSource;
+pub(crate) use discover::discover;
+pub(crate) use places::Places;
+pub(crate) use watch::{OvnEipSink, SubnetSink, VpcSink};
+
+const PAGE: u32 = 250;
+/// Steps of one look: drop what does not fit, make what does, and once more of each after a conflict.
+const MOST_STEPS: usize = 4;
+const FIELD_MANAGER: &str = "groundcrew";
+
+pub(crate) struct KubeOvn {
+    client: Client,
+    cluster: Arc<str>,
+    deadline: Duration,
+    events: Events,
+    catalog: Mutex<Catalog>,
+    places: Places,
+    /// Something of ours waits for kube-ovn.
+    unsettled: Notify,
+}
+
+impl KubeOvn {
+    pub(crate) fn new(client: Client, cluster: Arc<str>, deadline: Duration, events: Events) -> Self {
+        let catalog = Mutex::new(Catalog::default());
+        Self { client, cluster, deadline, events, catalog, places: Places::default(), unsettled: Notify::new() }
+    }
+
+    /// Reads every `OvnEip` anew: a watch may lag behind the last writes of whoever led before, and an address that is
+    /// there already must be found before another is asked for.
+    pub(crate) async fn begin(&self) -> Result<(), Error> {
+        let api: Api<DeserializeGuard<OvnEip>> = Api::all(self.client.clone());
+        let mut params = ListParams::default().limit(PAGE);
+        let mut unlisted = {
+            let mut catalog = self.lock();
+            catalog.eips.list_begins();
+            catalog.eips.uids()
+        };
+        loop {
+            let page = self.answer("list OvnEips", api.list(&params)).await?;
+            let mut catalog = self.lock();
+            for guarded in page.items {
+                unlisted.remove(guarded.meta().name.as_deref().unwrap_or_default());
+                if let Some((name, eip)) = guarded.0.ok().and_then(|object| Eip::read(&object, &self.cluster)) {
+                    catalog.eips.put(name, eip, Moment::now());
+                }
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => break,
+            }
+        }
+        let mut catalog = self.lock();
+        for (name, uid) in unlisted {
+            catalog.eips.remove(&name, uid);
+        }
+        catalog.eips.list_ends();
+        drop(catalog);
+        self.unsettled.notify_one();
+        Ok(())
+    }
+
+    /// An address for whoever needs one, and the `OvnEip` that holds it. An error means: not yet, or not at all.
+    pub(crate) async fn assign(&self, owner: &Owner, need: &Need, term: &Term) -> Result<(Arc<str>, IpAddr), Error> {
+        for _ in 0..MOST_STEPS {
+            let next = self.lock().next(owner, need, Moment::now());
+            match next {
+                Next::Use { name, address } => return Ok((name, address)),
+                Next::Make(wish) => self.make(&wish, owner, term).await?,
+                Next::Drop(name) => self.release(&name, term).await?,
+                Next::Wait { name, left } => return Err(Error::OvnEipPending { name: name.to_string(), left }),
+                Next::Refuse(error) => return Err(error),
+            }
+        }
+        Err(Error::Lost)
+    }
+
+    /// Sees to it that an address in use is this owner's at kube-ovn; returns the `OvnEip` that holds it. What goes wrong
+    /// is told and no obstacle: the Service is served meanwhile.
+    pub(crate) async fn keep(&self, made: &Made, term: &Term) -> Option<Arc<str>> {
+        let Made { owner, address, .. } = made;
+        let keep = self.lock().keep(made, Moment::now());
+        match keep {
+            Keep::Safe(name) => return Some(name),
+            Keep::Make(wish) => {
+                let note =
+                    format!("{address} is in use here and no OvnEip holds it any more; asking kube-ovn for it again");
+                warn!(service = %owner, %address, ovn_eip = wish.name, "no OvnEip holds an address in use; making one");
+                self.tell(owner, "AddressUnreserved", note);
+                if let Err(error) = self.make(&wish, owner, term).await {
+                    warn!(service = %owner, %address, %error, "the address is not reserved at kube-ovn");
+                }
+            }
+            // The Service says so in its status, and an Event is made of that.
+            Keep::Unsafe(_) | Keep::Elsewhere => {}
+        }
+        None
+    }
+
+    /// Whether nothing is to be written for an address in use.
+    pub(crate) fn is_kept(&self, made: &Made) -> bool {
+        match self.lock().keep(made, Moment::now()) {
+            Keep::Safe(name) => name == made.reference,
+            Keep::Make(_) => false,
+            Keep::Unsafe(_) | Keep::Elsewhere => true,
+        }
+    }
+
+    /// Those that were made for this uid and are not on their way out.
+    pub(crate) fn of(&self, uid: Uuid) -> Vec<Arc<str>> {
+        let catalog = self.lock();
+        catalog.eips.of(uid).filter(|(_, known)| !known.eip.leaving).map(|(name, _)| name.clone()).collect()
+    }
+
+    pub(crate) fn addresses(&self, name: &str) -> Vec<IpAddr> {
+        self.lock().eips.get(name).into_iter().flat_map(Eip::addresses).collect()
+    }
+
+    /// Everything that this cluster made.
+    pub(crate) fn ours(&self) -> Vec<(Arc<str>, Owner)> {
+        self.lock().eips.ours().map(|(name, owner)| (name.clone(), owner.clone())).collect()
+    }
+
+    /// The address of an `OvnEip` that an `EIp` of this namespace names as its child.
+    pub(crate) fn child(&self, namespace: &str, name: &str) -> Result<IpAddr, Error> {
+        self.lock().child(namespace, name)
+    }
+
+    /// What a user should know about an address in use.
+    pub(crate) fn caveat(&self, made: &Made) -> Option<Caveat> {
+        let catalog = self.lock();
+        if made.is_child {
+            let (name, namespace) = (&*made.reference, &*made.owner.key.namespace);
+            if catalog.child(namespace, name).is_ok_and(|address| address == made.address) {
+                return None;
+            }
+            let message = format!("OvnEip {name} does not hold {} any more", made.address);
+            return Some(Caveat { reason: "AddressUnreserved", message, stops: false });
+        }
+        match catalog.keep(made, Moment::now()) {
+            Keep::Unsafe(why) => Some(Caveat { reason: why.reason, message: why.message, stops: false }),
+            Keep::Safe(_) | Keep::Make(_) | Keep::Elsewhere => None,
+        }
+    }
+
+    /// Where kube-ovn says that the pods of each namespace live.
+    pub(crate) fn places(&self) -> Places {
+        self.places.clone()
+    }
+
+    /// Makes one. Not by server-side apply, which would put our mark on somebody else's object of that name.
+    async fn make(&self, wish: &Wish, owner: &Owner, term: &Term) -> Result<(), Error> {
+        let tried = format!("make OvnEip {}", wish.name);
+        let object = object(wish, owner, &self.cluster);
+        let body = serde_json::to_vec(&object).map_err(|error| unavailable(&tried, &error.to_string()))?;
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let request = Request::new(OvnEip::url_path(&(), None)).create(&params, body);
+        let mut request = request.map_err(|error| unavailable(&tried, &error.to_string()))?;
+        request.extensions_mut().insert("create");
+        let write = async {
+            match self.client.request::<OvnEip>(request).await {
+                Ok(object) => Ok(Some(object)),
+                Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
+                Err(error) => Err(ProviderError::from_kube(&format!("cannot {tried}"), &error)),
+            }
+        };
+        match term.write(self.deadline, write).await.map_err(ProviderError::from)? {
+            Some(object) => {
+                info!(ovn_eip = wish.name, subnet = &*wish.subnet, service = %owner, "asked kube-ovn for an address");
+                self.observe(&object);
+            }
+            None => self.refresh(&wish.name).await?,
+        }
+        Ok(())
+    }
+
+    /// Deletes one of ours, exactly as it is known. Gone, or not ours any more, is fine.
+    pub(crate) async fn release(&self, name: &str, term: &Term) -> Result<(), Error> {
+        let api: Api<OvnEip> = Api::all(self.client.clone());
+        for _ in 0..MOST_STEPS {
+            let Some(eip) = self.lock().eips.get(name).cloned() else { return Ok(()) };
+            if eip.leaving || eip.owner.is_none() {
+                return Ok(());
+            }
+            let known = Preconditions { uid: Some(eip.uid.to_string()), resource_version: Some(eip.version.into()) };
+            let params = DeleteParams { preconditions: Some(known), ..DeleteParams::default() };
+            let remove = async {
+                match api.delete(name, &params).await {
+                    Ok(left) => Ok(Some(left.left())),
+                    Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Some(None)),
+                    Err(kube::Error::Api(status)) if status.is_conflict() => Ok(None),
+                    Err(error) => Err(ProviderError::from_kube(&format!("cannot delete OvnEip {name}"), &error)),
+                }
+            };
+            match term.write(self.deadline, remove).await.map_err(ProviderError::from)? {
+                Some(Some(object)) if object.metadata.finalizers.iter().flatten().next().is_some() => {
+                    self.observe(&object);
+                    return Ok(());
+                }
+                Some(_) => {
+                    self.lock().eips.remove(name, eip.uid);
+                    return Ok(());
+                }
+                // kube-ovn writes to it, too.
+                None => self.refresh(name).await?,
+            }
+        }
+        Err(Error::Lost)
+    }
+
+    /// Looks at what is there instead of what was expected.
+    async fn refresh(&self, name: &str) -> Result<(), Error> {
+        let api: Api<OvnEip> = Api::all(self.client.clone());
+        let known = self.lock().eips.get(name).map(|eip| eip.uid);
+        match self.answer(&format!("read OvnEip {name}"), api.get_opt(name)).await? {
+            Some(object) => drop(self.observe(&object)),
+            None => {
+                if let Some(uid) = known {
+                    self.lock().eips.remove(name, uid);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn observe(&self, object: &OvnEip) -> News {
+        let Some((name, eip)) = Eip::read(object, &self.cluster) else { return News::default() };
+        let news = self.lock().eips.put(name, eip, Moment::now());
+        self.unsettled.notify_one();
+        news
+    }
+
+    async fn answer<T>(&self, tried: &str, call: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {
+        match tokio::time::timeout(self.deadline, call).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(ProviderError::from_kube(&format!("cannot {tried}"), &error).into()),
+            Err(_) => Err(unavailable(tried, "no answer in time")),
+        }
+    }
+
+    fn tell(&self, owner: &Owner, reason: &'static str, note: String) {
+        let key = &owner.key;
+        let about = reference::<Service>(Some(key.namespace.clone()), &key.name, Some(owner.uid.to_string()));
+        self.events.tell(about, Severity::Warning, reason, note);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Catalog> {
+        self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn object(wish: &Wish, owner: &Owner, cluster: &str) -> OvnEipApply {
+    let labels =
+        [(label::CLUSTER.to_owned(), cluster.to_owned()), (label::OWNER_UID.to_owned(), owner.uid.to_string())];
+    let metadata = ObjectMeta {
+        name: Some(wish.name.clone()),
+        labels: Some(labels.into()),
+        annotations: Some([(annotation::OWNER.to_owned(), owner.key.to_string())].into()),
+        ..ObjectMeta::default()
+    };
+    let (v4_ip, v6_ip) = match wish.address {
+        Some(IpAddr::V4(address)) => (Some(address.to_string()), None),
+        Some(IpAddr::V6(address)) => (None, Some(address.to_string())),
+        None => (None, None),
+    };
+    let external_subnet = wish.subnet.to_string();
+    OvnEipApply::new(metadata, OvnEipApplySpec { external_subnet, kind: OvnEipType::Nat, v4_ip, v6_ip })
+}
+
+fn unavailable(tried: &str, why: &str) -> Error {
+    ProviderError::new(ErrorKind::Unavailable, format!("cannot {tried}: {why}")).into()
+}

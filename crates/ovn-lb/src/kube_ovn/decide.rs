@@ -1,0 +1,261 @@
+//! What to do so that a Service has an address that kube-ovn knows about. Pure.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use groundcrew_api::names::{eip, label};
+use groundcrew_core::leader::Moment;
+use groundcrew_core::provider::Owner;
+
+use super::eips::{Eip, Eips, Known};
+use super::networks::{Networks, Subnet};
+use super::why::{Why, why};
+use crate::addresses::{Family, Made, Need};
+use crate::error::Error;
+use crate::marks;
+
+/// How long kube-ovn may say nothing before somebody is told. It answers in a quarter of a second, and in four after it was
+/// started.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Names that are tried for one owner and family: one may be in deletion, or read like that of a router port.
+const MOST_NAMES: u32 = 8;
+
+/// Everything that kube-ovn has, as far as it matters here.
+#[derive(Debug, Default)]
+pub(crate) struct Catalog {
+    pub(crate) eips: Eips,
+    pub(crate) networks: Networks,
+}
+
+/// The next step for a Service that has no address.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// This one is there and ready.
+    Use {
+        name: Arc<str>,
+        address: IpAddr,
+    },
+    Make(Wish),
+    /// This one of ours will never be what is asked for now.
+    Drop(Arc<str>),
+    /// kube-ovn has not answered yet.
+    Wait {
+        name: Arc<str>,
+        left: Duration,
+    },
+    Refuse(Error),
+}
+
+/// An `OvnEip` to make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wish {
+    pub(crate) name: String,
+    pub(crate) subnet: Arc<str>,
+    /// Only an address that somebody asked for, or has: a field that we send is ours, and kube-ovn fills it in otherwise.
+    pub(crate) address: Option<IpAddr>,
+}
+
+/// Whether an address that is in use is safe at kube-ovn.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// This one holds it.
+    Safe(Arc<str>),
+    /// Nothing holds it: kube-ovn may give it to anybody.
+    Make(Wish),
+    /// It is not safe, and for now there is nothing to do but to tell.
+    Unsafe(Why),
+    /// It is of no network of kube-ovn's.
+    Elsewhere,
+}
+
+impl Catalog {
+    /// What an address is needed for comes nearer with each step; nobody waits inside of one.
+    pub(crate) fn next(&self, owner: &Owner, need: &Need, now: Moment) -> Next {
+        let namespace = &*owner.key.namespace;
+        let candidates = self.networks.candidates(namespace, need.network_type.as_deref(), need.family, &self.eips);
+        let fits = |eip: &Eip, address: Option<IpAddr>| {
+            candidates.iter().any(|subnet| subnet.name == eip.subnet)
+                && need.requested.is_none_or(|requested| address == Some(requested))
+        };
+        let mut own = None;
+        for (name, known) in self.eips.of(owner.uid).filter(|(_, known)| !known.eip.leaving) {
+            let eip = &known.eip;
+            // One of a dual-stack Subnet has an address of each family.
+            if let Some(address) = eip.address(need.family).filter(|a| eip.ready && fits(eip, Some(*a))) {
+                return Next::Use { name: name.clone(), address };
+            }
+            if names(owner, need.family).any(|own| *own == **name) {
+                own = Some((name, known));
+            }
+        }
+        match own {
+            Some((name, known)) if known.eip.is_silent() => {
+                let hopeless = self.is_full(&known.eip, need.family)
+                    && candidates.iter().any(|subnet| subnet.free(need.family, &self.eips) > 0);
+                if fits(&known.eip, known.eip.asked(need.family)) && !hopeless {
+                    self.wait(name, known, need.family, now)
+                } else {
+                    Next::Drop(name.clone())
+                }
+            }
+            // It has an address and is not ready yet, or has one that is not the one to have.
+            Some((name, known)) if fits(&known.eip, known.eip.address(need.family)) => {
+                self.wait(name, known, need.family, now)
+            }
+            Some((name, _)) => Next::Drop(name.clone()),
+            None => self.make(owner, need, &candidates).map_or_else(Next::Refuse, Next::Make),
+        }
+    }
+
+    fn is_full(&self, eip: &Eip, family: Family) -> bool {
+        self.networks.subnet(&eip.subnet).is_some_and(|subnet| subnet.free(family, &self.eips) == 0)
+    }
+
+    fn wait(&self, name: &Arc<str>, known: &Known, family: Family, now: Moment) -> Next {
+        let left = now.until(known.since + PATIENCE);
+        if left.is_zero() {
+            let Why { reason, message } = why(name, &known.eip, family, self);
+            return Next::Refuse(Error::OvnEipSilent { reason, message });
+        }
+        Next::Wait { name: name.clone(), left }
+    }
+
+    fn make(&self, owner: &Owner, need: &Need, candidates: &[&Subnet]) -> Result<Wish, Error> {
+        let namespace = &*owner.key.namespace;
+        let subnet = match need.requested {
+            Some(address) => self.subnet_with(address, namespace, candidates)?,
+            None => candidates.iter().copied().find(|s| s.free(need.family, &self.eips) > 0).ok_or_else(|| {
+                let why = no_address(need, candidates);
+                Error::PoolEmpty { namespace: namespace.to_owned(), pools: candidates.len(), why }
+            })?,
+        };
+        if let Some(vpc) = self.networks.vpc_of(namespace)
+            && !vpc.is_connected_to(subnet, &self.eips)
+        {
+            return Err(Error::SubnetNotConnected { subnet: subnet.name.to_string(), vpc: vpc.name.to_string() });
+        }
+        let name = self.name(owner, need.family)?;
+        Ok(Wish { name, subnet: subnet.name.clone(), address: need.requested })
+    }
+
+    /// The network of an address that a user asked for by number. kube-ovn would give him an excluded one, too.
+    fn subnet_with<'a>(
+        &self,
+        address: IpAddr,
+        namespace: &str,
+        candidates: &[&'a Subnet],
+    ) -> Result<&'a Subnet, Error> {
+        let Some(subnet) = candidates.iter().copied().find(|subnet| subnet.contains(address)) else {
+            return Err(Error::AddressOutsideSubnets { address, namespace: namespace.to_owned() });
+        };
+        if subnet.excludes(address) {
+            return Err(Error::AddressExcluded { address, subnet: subnet.name.to_string() });
+        }
+        match self.eips.holders(address).next() {
+            Some((name, eip)) => Err(Error::AddressTaken { address, holder: holder(name, eip, namespace) }),
+            None => Ok(subnet),
+        }
+    }
+
+    /// The name of a new `OvnEip`: always the same one, but for one that is on its way out and one that kube-ovn would take
+    /// for a router port. A name that is somebody else's stays his.
+    fn name(&self, owner: &Owner, family: Family) -> Result<String, Error> {
+        let mut last = None;
+        for name in names(owner, family) {
+            match self.eips.get(&name) {
+                _ if self.networks.is_router_port(&name) => {}
+                None => return Ok(name),
+                Some(eip) if eip.leaving => {}
+                Some(eip) if eip.owner.as_ref() == Some(owner) => {}
+                Some(_) => return Err(Error::ForeignOvnEip { name }),
+            }
+            last = Some(name);
+        }
+        Err(Error::ForeignOvnEip { name: last.unwrap_or_default() })
+    }
+
+    /// Whether an address that is in use is still this owner's at kube-ovn, and what to do if not.
+    pub(crate) fn keep(&self, made: &Made, now: Moment) -> Keep {
+        let (owner, address) = (&made.owner, made.address);
+        let family = Family::of(address);
+        let ours = || self.eips.of(owner.uid).filter(|(_, known)| !known.eip.leaving);
+        if let Some((name, _)) = ours().find(|(_, known)| known.eip.address(family) == Some(address)) {
+            return Keep::Safe(name.clone());
+        }
+        let namespace = &owner.key.namespace;
+        // One that was made for a tenant's EIp which is gone, and left to its Service.
+        let is_inherited = |name: &str, eip: &Eip| {
+            name == &*made.reference && eip.owner.as_ref().is_some_and(|owner| owner.key.namespace == *namespace)
+        };
+        if let Some((name, _)) = self.eips.holders(address).find(|(name, eip)| is_inherited(name, eip)) {
+            return Keep::Safe(name.clone());
+        }
+        if let Some((name, eip)) = self.eips.holders(address).next() {
+            let holder = holder(name, eip, namespace);
+            let message =
+                format!("{address} is in use here, but kube-ovn has given it to {holder}; one of the two must go");
+            return Keep::Unsafe(Why { reason: "AddressTaken", message });
+        }
+        if let Some((name, known)) =
+            ours().find(|(_, known)| known.eip.is_silent() && known.eip.asked(family) == Some(address))
+        {
+            let why = if now.until(known.since + PATIENCE).is_zero() {
+                why(name, &known.eip, family, self)
+            } else {
+                Why { reason: "AddressUnreserved", message: "kube-ovn has not answered yet".to_owned() }
+            };
+            let message = format!("{address} is in use here, but not reserved at kube-ovn: {}", why.message);
+            return Keep::Unsafe(Why { message, ..why });
+        }
+        let Some(subnet) = self.networks.external_of(address) else { return Keep::Elsewhere };
+        match self.name(owner, family) {
+            Ok(name) => Keep::Make(Wish { name, subnet: subnet.name.clone(), address: Some(address) }),
+            Err(error) => Keep::Unsafe(Why { reason: "OvnEipTaken", message: error.to_string() }),
+        }
+    }
+
+    /// The address of an `OvnEip` that an `EIp` names as its child, if it is this namespace's to use.
+    pub(crate) fn child(&self, namespace: &str, name: &str) -> Result<IpAddr, Error> {
+        let refused = || Error::ForeignChild { name: name.to_owned(), namespace: namespace.to_owned() };
+        let eip = self.eips.get(name).ok_or_else(refused)?;
+        let port = self.networks.vpc_of(namespace).map(|vpc| format!("{}-{}", vpc.name, eip.subnet));
+        let is_gateway = eip.is_router_port && port.as_deref() == Some(name);
+        if !is_gateway && eip.namespace.as_deref() != Some(namespace) {
+            return Err(refused());
+        }
+        let address = eip.addresses().next().filter(|_| eip.ready && !eip.leaving);
+        address.ok_or_else(|| Error::ChildNotReady { name: name.to_owned() })
+    }
+}
+
+/// The names for an owner's `OvnEip` of one family, in the order in which they are tried.
+fn names(owner: &Owner, family: Family) -> impl Iterator<Item = String> {
+    (0..MOST_NAMES).map(move |n| {
+        let digest = marks::digest(&format!("{}/{}/{n}", owner.uid, family.word()));
+        format!("{}{}-{digest}", eip::SERVICE_PREFIX, owner.key.name)
+    })
+}
+
+/// What the names of another project are is not this tenant's business.
+pub(super) fn holder(name: &str, eip: &Eip, namespace: &str) -> String {
+    if eip.namespace.as_deref() == Some(namespace) { format!("OvnEip {name}") } else { "somebody else".to_owned() }
+}
+
+fn no_address(need: &Need, candidates: &[&Subnet]) -> String {
+    let kind = need.network_type.as_deref();
+    match candidates {
+        [] => {
+            let wanted = kind.map_or_else(
+                || format!("the label {}", label::EXTERNAL_NETWORK_TYPE),
+                |kind| format!("the label {}={kind}", label::EXTERNAL_NETWORK_TYPE),
+            );
+            format!("no Subnet with {} addresses has {wanted}", need.family.word())
+        }
+        subnets => {
+            let names: Vec<_> = subnets.iter().map(|subnet| &*subnet.name).collect();
+            format!("no {} address is left in Subnet {}", need.family.word(), names.join(", "))
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! kube-ovn's Vpcs and Subnets, as far as they matter here. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use groundcrew_api::kube_ovn as api;
+use groundcrew_api::names::label;
+use ipnet::IpNet;
+use kube::ResourceExt;
+
+use super::eips::Eips;
+use super::places::Place;
+use crate::addresses::Family;
+
+/// A logical switch: a project's own, or an external network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Subnet {
+    pub(crate) name: Arc<str>,
+    pub(crate) vpc: Option<Arc<str>>,
+    namespaces: Box<[Box<str>]>,
+    nets: Box<[Net]>,
+    /// Set for a network that external addresses come from.
+    external: Option<External>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct External {
+    kind: Option<Box<str>>,
+    /// Projects are connected to it from the start.
+    default: bool,
+}
+
+/// What a Subnet has of one family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Net {
+    pub(crate) cidr: IpNet,
+    pub(crate) gateway: Option<IpAddr>,
+    /// kube-ovn gives these out, too, when it is asked for them by number.
+    excluded: Box<[RangeInclusive<IpAddr>]>,
+}
+
+impl Subnet {
+    pub(crate) fn new(subnet: &api::Subnet) -> Self {
+        let api::SubnetSpec { vpc, cidr_block, gateway, exclude_ips, namespaces, .. } = &subnet.spec;
+        let labels = subnet.labels();
+        let kind = labels.get(label::EXTERNAL_NETWORK_TYPE).filter(|kind| !kind.is_empty());
+        let default = labels.get(label::DEFAULT_EXTERNAL).is_some_and(|value| value == "true");
+        let gateways: Vec<IpAddr> = parts(gateway.as_deref()).filter_map(|text| text.parse().ok()).collect();
+        let cidrs = parts(cidr_block.as_deref()).filter_map(|text| text.parse::<IpNet>().ok());
+        let nets = cidrs.map(|cidr| Net {
+            cidr,
+            gateway: gateways.iter().copied().find(|gateway| gateway.is_ipv4() == cidr.addr().is_ipv4()),
+            excluded: exclude_ips.iter().filter_map(|text| range(text)).filter(|r| cidr.contains(r.start())).collect(),
+        });
+        Self {
+            name: subnet.name_any().into(),
+            vpc: vpc.as_deref().map(Into::into),
+            namespaces: namespaces.iter().map(|namespace| namespace.as_str().into()).collect(),
+            nets: nets.collect(),
+            external: (kind.is_some() || default)
+                .then(|| External { kind: kind.map(|kind| kind.as_str().into()), default }),
+        }
+    }
+
+    pub(crate) fn is_external(&self) -> bool {
+        self.external.is_some()
+    }
+
+    /// Whether projects are connected to it from the start.
+    pub(crate) fn is_default(&self) -> bool {
+        self.external.as_ref().is_some_and(|external| external.default)
+    }
+
+    pub(crate) fn net(&self, family: Family) -> Option<&Net> {
+        self.nets.iter().find(|net| Family::of(net.cidr.addr()) == family)
+    }
+
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
+        self.nets.iter().any(|net| net.cidr.contains(&address))
+    }
+
+    /// Whether the operator keeps this address from being given out.
+    pub(crate) fn excludes(&self, address: IpAddr) -> bool {
+        let net = self.nets.iter().find(|net| net.cidr.contains(&address));
+        net.is_some_and(|net| {
+            net.gateway == Some(address)
+                || net.is_edge(address)
+                || net.excluded.iter().any(|range| range.contains(&address))
+        })
+    }
+
+    /// Addresses that no `OvnEip` holds. Pods and kube-ovn's own things may hold some of them. `status.v4availableIPs` is
+    /// not asked: kube-ovn 1.14 shows addresses as free in a Subnet that is full.
+    pub(crate) fn free(&self, family: Family, eips: &Eips) -> u128 {
+        let capacity = self.net(family).map_or(0, Net::capacity);
+        capacity.saturating_sub(eips.held(&self.name).into())
+    }
+
+    fn is_of_kind(&self, kind: Option<&str>) -> bool {
+        let Some(external) = &self.external else { return false };
+        kind.is_none_or(|kind| external.kind.as_deref() == Some(kind))
+    }
+}
+
+impl Net {
+    /// The network's own address, and the one for everybody.
+    fn is_edge(&self, address: IpAddr) -> bool {
+        address == self.cidr.network() || (address.is_ipv4() && address == self.cidr.broadcast())
+    }
+
+    pub(crate) fn capacity(&self) -> u128 {
+        let (first, last) = (number(self.cidr.network()), number(self.cidr.broadcast()));
+        let edges =
+            [Some(self.cidr.network()), self.cidr.addr().is_ipv4().then(|| self.cidr.broadcast()), self.gateway];
+        let edges = edges.into_iter().flatten().map(|address| (number(address), number(address)));
+        let excluded = self.excluded.iter().map(|range| (number(*range.start()), number(*range.end())));
+        let mut taken: Vec<_> = excluded.chain(edges).map(|(a, b)| (a.max(first), b.min(last))).collect();
+        taken.sort_unstable();
+        let (mut gone, mut next) = (0_u128, first);
+        for (start, end) in taken {
+            let start = start.max(next);
+            if start <= end {
+                gone += end - start + 1;
+                next = end.saturating_add(1);
+            }
+        }
+        (last - first).saturating_add(1).saturating_sub(gone)
+    }
+}
+
+fn parts(text: Option<&str>) -> impl Iterator<Item = &str> {
+    text.into_iter().flat_map(|text| text.split(',')).map(str::trim)
+}
+
+fn range(text: &str) -> Option<RangeInclusive<IpAddr>> {
+    let (first, last) = text.split_once("..").unwrap_or((text, text));
+    Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u32::from(address).into(),
+        IpAddr::V6(address) => address.into(),
+    }
+}
+
+/// A logical router and what is behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Vpc {
+    pub(crate) name: Arc<str>,
+    namespaces: Box<[Box<str>]>,
+    router: Option<Arc<str>>,
+    default_switch: Option<Arc<str>>,
+    is_connected: bool,
+    extra: BTreeSet<Box<str>>,
+}
+
+impl Vpc {
+    pub(crate) fn new(vpc: &api::Vpc) -> Self {
+        let status = vpc.status.clone().unwrap_or_default();
+        let extra = vpc.spec.extra_external_subnets.iter().chain(&status.extra_external_subnets);
+        Self {
+            name: vpc.name_any().into(),
+            namespaces: vpc.spec.namespaces.iter().map(|namespace| namespace.as_str().into()).collect(),
+            router: status.router.map(Into::into),
+            default_switch: status.default_logical_switch.map(Into::into),
+            is_connected: vpc.spec.enable_external,
+            extra: extra.map(|name| name.as_str().into()).collect(),
+        }
+    }
+
+    /// Whether packets from this Subnet reach the router. A router port says so for sure: its address is an `OvnEip`.
+    pub(crate) fn is_connected_to(&self, subnet: &Subnet, eips: &Eips) -> bool {
+        let port = format!("{}-{}", self.name, subnet.name);
+        (subnet.is_default() && self.is_connected)
+            || self.extra.contains(&*subnet.name)
+            || eips.get(&port).is_some_and(|eip| eip.is_router_port && !eip.leaving)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Networks {
+    subnets: BTreeMap<Arc<str>, Subnet>,
+    vpcs: BTreeMap<Arc<str>, Vpc>,
+    /// Subnets by the namespaces that they list.
+    subnets_of: BTreeMap<Box<str>, BTreeSet<Arc<str>>>,
+    vpcs_of: BTreeMap<Box<str>, BTreeSet<Arc<str>>>,
+    /// Few beside the projects' own.
+    externals: BTreeSet<Arc<str>>,
+}
+
+impl Networks {
+    pub(crate) fn subnet(&self, name: &str) -> Option<&Subnet> {
+        self.subnets.get(name)
+    }
+
+    /// The namespaces whose place may be another now; `None` if nothing changed.
+    pub(crate) fn put_subnet(&mut self, subnet: Subnet) -> Option<BTreeSet<Box<str>>> {
+        if self.subnets.get(&subnet.name) == Some(&subnet) {
+            return None;
+        }
+        let mut concerned = self.remove_subnet(&subnet.name).unwrap_or_default();
+        for namespace in &subnet.namespaces {
+            self.subnets_of.entry(namespace.clone()).or_default().insert(subnet.name.clone());
+        }
+        concerned.extend(subnet.namespaces.iter().cloned());
+        self.externals.extend(subnet.is_external().then(|| subnet.name.clone()));
+        self.subnets.insert(subnet.name.clone(), subnet);
+        Some(concerned)
+    }
+
+    pub(crate) fn remove_subnet(&mut self, name: &str) -> Option<BTreeSet<Box<str>>> {
+        let subnet = self.subnets.remove(name)?;
+        self.externals.remove(name);
+        for namespace in &subnet.namespaces {
+            unlist(&mut self.subnets_of, namespace, name);
+        }
+        Some(subnet.namespaces.into_iter().collect())
+    }
+
+    pub(crate) fn subnet_names(&self) -> BTreeSet<Arc<str>> {
+        self.subnets.keys().cloned().collect()
+    }
+
+    pub(crate) fn put_vpc(&mut self, vpc: Vpc) -> Option<BTreeSet<Box<str>>> {
+        if self.vpcs.get(&vpc.name) == Some(&vpc) {
+            return None;
+        }
+        let mut concerned = self.remove_vpc(&vpc.name).unwrap_or_default();
+        for namespace in &vpc.namespaces {
+            self.vpcs_of.entry(namespace.clone()).or_default().insert(vpc.name.clone());
+        }
+        concerned.extend(vpc.namespaces.iter().cloned());
+        concerned.extend(self.behind(&vpc.name));
+        self.vpcs.insert(vpc.name.clone(), vpc);
+        Some(concerned)
+    }
+
+    pub(crate) fn remove_vpc(&mut self, name: &str) -> Option<BTreeSet<Box<str>>> {
+        let vpc = self.vpcs.remove(name)?;
+        for namespace in &vpc.namespaces {
+            unlist(&mut self.vpcs_of, namespace, name);
+        }
+        let listed = vpc.namespaces.into_iter().collect::<Vec<_>>();
+        Some(self.behind(name).into_iter().chain(listed).collect())
+    }
+
+    pub(crate) fn vpc_names(&self) -> BTreeSet<Arc<str>> {
+        self.vpcs.keys().cloned().collect()
+    }
+
+    /// The namespaces of the Subnets that say they are this Vpc's. Every Subnet is looked at: Vpcs change rarely.
+    fn behind(&self, vpc: &str) -> Vec<Box<str>> {
+        let subnets = self.subnets.values().filter(|subnet| subnet.vpc.as_deref() == Some(vpc));
+        subnets.flat_map(|subnet| subnet.namespaces.iter().cloned()).collect()
+    }
+
+    /// Where the pods of a namespace live. What kube-ovn does not say is left to the templates.
+    pub(crate) fn place(&self, namespace: &str) -> Place {
+        let vpc = self.vpc_of(namespace);
+        let subnets = self.subnets_of.get(namespace);
+        let default = vpc.and_then(|vpc| vpc.default_switch.clone());
+        let switch = match subnets {
+            // Of several the Vpc's default one; where it says nothing, always the same one.
+            Some(subnets) => default.filter(|name| subnets.contains(name)).or_else(|| subnets.first().cloned()),
+            None => default,
+        };
+        let router = vpc.map(|vpc| vpc.router.clone().unwrap_or_else(|| vpc.name.clone()));
+        Place { router, switch }
+    }
+
+    /// The Vpc of a namespace: the one that lists it, or the one of its Subnet.
+    pub(crate) fn vpc_of(&self, namespace: &str) -> Option<&Vpc> {
+        let listed = self.vpcs_of.get(namespace).and_then(BTreeSet::first);
+        let by_subnet = || {
+            let subnets = self.subnets_of.get(namespace)?;
+            subnets.iter().find_map(|name| self.subnets.get(name)?.vpc.as_ref())
+        };
+        self.vpcs.get(listed.or_else(by_subnet)?)
+    }
+
+    /// Whether an `OvnEip` of this name would be taken for the address of a router port.
+    pub(crate) fn is_router_port(&self, name: &str) -> bool {
+        let dashes = name.match_indices('-');
+        let mut halves = dashes.map(|(at, _)| (&name[..at], &name[at + 1..]));
+        halves.any(|(vpc, subnet)| self.vpcs.contains_key(vpc) && self.subnets.contains_key(subnet))
+    }
+
+    /// The external networks that a namespace may have addresses of this family from, best first: the default one, those
+    /// that its router is connected to, those with the most free addresses.
+    pub(crate) fn candidates(&self, namespace: &str, kind: Option<&str>, family: Family, eips: &Eips) -> Vec<&Subnet> {
+        let vpc = self.vpc_of(namespace);
+        let of_kind = self.externals().filter(|s| s.is_of_kind(kind) && s.net(family).is_some());
+        let mut candidates: Vec<_> = of_kind
+            .map(|subnet| {
+                let is_default = subnet.is_default();
+                let is_connected = vpc.is_none_or(|vpc| vpc.is_connected_to(subnet, eips));
+                ((!is_default, !is_connected, u128::MAX - subnet.free(family, eips)), subnet)
+            })
+            .collect();
+        candidates.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.name.cmp(&other.name)));
+        candidates.into_iter().map(|(_, subnet)| subnet).collect()
+    }
+
+    /// The external network that an address is of.
+    pub(crate) fn external_of(&self, address: IpAddr) -> Option<&Subnet> {
+        self.externals().find(|subnet| subnet.contains(address))
+    }
+
+    fn externals(&self) -> impl Iterator<Item = &Subnet> {
+        self.externals.iter().filter_map(|name| self.subnets.get(name))
+    }
+}
+
+fn unlist(lists: &mut BTreeMap<Box<str>, BTreeSet<Arc<str>>>, namespace: &str, name: &str) {
+    if let Some(names) = lists.get_mut(namespace) {
+        names.remove(name);
+        if names.is_empty() {
+            lists.remove(namespace);
+        }
+    }
+}

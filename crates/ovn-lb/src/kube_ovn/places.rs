@@ -1,0 +1,34 @@
+//! The router and the switch of each namespace that kube-ovn says something about.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// The router and the switch of a namespace, as far as kube-ovn says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) router: Option<Arc<str>>,
+    pub(crate) switch: Option<Arc<str>>,
+}
+
+/// Asked for every Service at every look, and changed rarely.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Places(Arc<RwLock<BTreeMap<Box<str>, Place>>>);
+
+impl Places {
+    pub(crate) fn of(&self, namespace: &str) -> Place {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(namespace).cloned().unwrap_or_default()
+    }
+
+    /// Whether it is another one than before.
+    pub(super) fn set(&self, namespace: &str, place: Place) -> bool {
+        let mut places = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if place == Place::default() {
+            return places.remove(namespace).is_some();
+        }
+        if places.get(namespace) == Some(&place) {
+            return false;
+        }
+        places.insert(namespace.into(), place);
+        true
+    }
+}
