@@ -13,11 +13,13 @@ mod eips;
 mod janitor;
 mod networks;
 mod places;
+mod routes;
 #[cfg(test)]
 mod tests;
 mod watch;
 mod why;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -184,6 +186,17 @@ impl KubeOvn {
             Keep::Unsafe(why) => Some(Caveat { reason: why.reason, message: why.message, stops: false }),
             Keep::Safe(_) | Keep::Make(_) | Keep::Elsewhere => None,
         }
+    }
+
+    /// What is missing for these backends to answer on this address.
+    pub(crate) fn return_route(
+        &self,
+        namespace: &str,
+        egress: Option<&str>,
+        address: IpAddr,
+        backends: &BTreeSet<IpAddr>,
+    ) -> Option<Caveat> {
+        self.lock().return_route(namespace, egress, address, backends)
     }
 
     /// Where kube-ovn says that the pods of each namespace live.

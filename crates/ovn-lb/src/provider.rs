@@ -68,7 +68,7 @@ impl Ovn {
         let mut desired = desired(&want, &self.site)?;
         let kept = self.addresses.kept(&want.ask);
         let mut caveats = self.addresses.caveats(&want.ask);
-        caveats.extend(outside.into_iter().chain(kept));
+        caveats.extend(outside.into_iter().chain(kept).chain(self.addresses.return_routes(&want)));
         match health::asked(&want) {
             Ok(None) => {}
             Ok(Some(options)) => caveats.extend(self.probe(&mut desired, &options, nb)?),
@@ -247,7 +247,9 @@ impl LoadBalancers for Ovn {
         let (router, switch) = (self.site.router_of(&key.namespace), self.site.switch_of(&key.namespace));
         let fingerprint = want.fingerprint();
         let question = Question { uid: *uid, fingerprint, router: &router, switch: &switch, nb: &nb };
-        let is_settled = settled.as_ref() == Some(&want.addresses) && self.addresses.caveats(&want.ask).is_empty();
+        // What kube-ovn says about its addresses and routes is no part of the memo.
+        let is_safe = self.addresses.caveats(&want.ask).is_empty() && self.addresses.return_routes(want).is_empty();
+        let is_settled = settled.as_ref() == Some(&want.addresses) && is_safe;
         if is_settled && self.memos.holds(&question) {
             return Verdict::Same(self.reachable(want, Vec::new()));
         }

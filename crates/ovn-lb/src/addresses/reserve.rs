@@ -1,11 +1,12 @@
 //! What is asked of whoever gives out addresses, where that is not the pools: kube-ovn.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::leader::Term;
-use groundcrew_core::provider::{AddressAsk, Caveat, Owner};
+use groundcrew_core::provider::{AddressAsk, Caveat, Owner, Wanted};
 
 use super::book::{Made, Need};
 use super::eip::EipKey;
@@ -35,7 +36,8 @@ impl Addresses {
         // kube-ovn gives an address away while somebody uses it, once his OvnEip is deleted. He keeps it.
         let unused = self.lock().book.check_unused(address, &owner.key.namespace);
         if unused.is_err() {
-            kube_ovn.release(&name, term).await?;
+            // But for one that holds an address of the other family, too.
+            self.unreserve(owner, None, term).await?;
         }
         unused.map(|()| (name, address))
     }
@@ -59,6 +61,17 @@ impl Addresses {
     pub(crate) fn caveats(&self, ask: &AddressAsk) -> Vec<Caveat> {
         let Some(kube_ovn) = &self.kube_ovn else { return Vec::new() };
         self.made(ask, &ask.current).iter().filter_map(|made| kube_ovn.caveat(made)).collect()
+    }
+
+    /// What keeps the backends of this Service from answering on its addresses; no I/O.
+    pub(crate) fn return_routes(&self, want: &Wanted) -> Vec<Caveat> {
+        let Some(kube_ovn) = &self.kube_ovn else { return Vec::new() };
+        let namespace = &*want.owner().key.namespace;
+        let egress = self.projects.egress_of(namespace);
+        let backends: BTreeSet<_> =
+            want.frontends.iter().flat_map(|frontend| &frontend.backends).map(|b| b.address).collect();
+        let missing = |address: &IpAddr| kube_ovn.return_route(namespace, egress.as_deref(), *address, &backends);
+        want.addresses.iter().filter_map(missing).collect()
     }
 
     fn made(&self, ask: &AddressAsk, addresses: &[IpAddr]) -> Vec<Made> {

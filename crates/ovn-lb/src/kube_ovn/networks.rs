@@ -98,7 +98,7 @@ impl Subnet {
         capacity.saturating_sub(eips.held(&self.name).into())
     }
 
-    fn is_of_kind(&self, kind: Option<&str>) -> bool {
+    pub(super) fn is_of_kind(&self, kind: Option<&str>) -> bool {
         let Some(external) = &self.external else { return false };
         kind.is_none_or(|kind| external.kind.as_deref() == Some(kind))
     }
@@ -146,6 +146,11 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
+fn reroute(route: &api::PolicyRoute) -> Option<(Box<str>, IpAddr)> {
+    route.action.as_deref().filter(|action| *action == "reroute")?;
+    Some((route.matches.as_deref()?.trim().into(), route.next_hop_ip.as_deref()?.trim().parse().ok()?))
+}
+
 /// A logical router and what is behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Vpc {
@@ -155,6 +160,8 @@ pub(crate) struct Vpc {
     default_switch: Option<Arc<str>>,
     is_connected: bool,
     extra: BTreeSet<Box<str>>,
+    /// What is sent another way than the routes say: match and next hop.
+    reroutes: BTreeSet<(Box<str>, IpAddr)>,
 }
 
 impl Vpc {
@@ -168,7 +175,13 @@ impl Vpc {
             default_switch: status.default_logical_switch.map(Into::into),
             is_connected: vpc.spec.enable_external,
             extra: extra.map(|name| name.as_str().into()).collect(),
+            reroutes: vpc.spec.policy_routes.iter().filter_map(reroute).collect(),
         }
+    }
+
+    /// Whether packets of this match are sent there.
+    pub(crate) fn reroutes(&self, matches: &str, next_hop: IpAddr) -> bool {
+        self.reroutes.contains(&(matches.into(), next_hop))
     }
 
     /// Whether packets from this Subnet reach the router. A router port says so for sure: its address is an `OvnEip`.

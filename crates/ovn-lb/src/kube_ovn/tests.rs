@@ -323,6 +323,37 @@ fn where_a_namespace_lives_is_what_kube_ovn_says_or_nothing() {
     assert_eq!(world.catalog.networks.place("shop").router, None);
 }
 
+#[test]
+fn an_address_of_a_second_network_needs_a_return_route_for_each_backend() {
+    let mut world = World::new();
+    world.subnet("cloud", &json!({ "cloud": "false" }), "100.64.0.0/24", &[]);
+    let vpc = |routes: Value| {
+        let spec = json!({ "namespaces": ["shop"], "enableExternal": true, "policyRoutes": routes });
+        Vpc::new(&serde_json::from_value(json!({ "metadata": { "name": "v" }, "spec": spec })).unwrap())
+    };
+    world.catalog.networks.put_vpc(vpc(json!([])));
+    let backends: BTreeSet<IpAddr> = ["10.1.0.4", "10.1.0.5", "fd00::4"].map(|text| text.parse().unwrap()).into();
+    let told = |world: &World, egress, address: &str| {
+        let missing = world.catalog.return_route("shop", egress, address.parse().unwrap(), &backends);
+        missing.map(|caveat| caveat.message)
+    };
+    assert_eq!(told(&world, None, "192.0.2.2"), None, "the default network");
+    assert_eq!(told(&world, Some("cloud"), "100.64.0.9"), None, "the project leaves by it");
+    assert_eq!(told(&world, None, "203.0.113.9"), None, "of no network of kube-ovn's");
+    let message = told(&world, None, "100.64.0.9").unwrap();
+    let all = "nextHopIP 100.64.0.1 for the match \"ip4.src == 10.1.0.4\", \"ip4.src == 10.1.0.5\"";
+    assert!(message.contains(all) && !message.contains("fd00"), "{message}");
+    let route = |n: u8, hop: &str| {
+        let matches = format!("ip4.src == 10.1.0.{n}");
+        json!({ "priority": 30_010, "match": matches, "action": "reroute", "nextHopIP": hop })
+    };
+    world.catalog.networks.put_vpc(vpc(json!([route(4, "100.64.0.1"), route(5, "192.0.2.1")])));
+    let message = told(&world, None, "100.64.0.9").unwrap();
+    assert!(!message.contains("10.1.0.4") && message.contains("10.1.0.5"), "sent elsewhere: {message}");
+    world.catalog.networks.put_vpc(vpc(json!([route(4, "100.64.0.1"), route(5, "100.64.0.1")])));
+    assert_eq!(told(&world, None, "100.64.0.9"), None);
+}
+
 proptest! {
     /// Whatever comes and goes in whatever order: who holds what, and how much is left, follows from the objects alone.
     #[test]

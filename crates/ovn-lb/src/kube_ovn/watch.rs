@@ -92,9 +92,8 @@ fn spread(kube_ovn: &KubeOvn, addresses: &Addresses, concerned: Option<BTreeSet<
     let Some(namespaces) = concerned else { return };
     for namespace in namespaces {
         let place = kube_ovn.lock().networks.place(&namespace);
-        if kube_ovn.places.set(&namespace, place) {
-            addresses.wake_project(&namespace);
-        }
+        kube_ovn.places.set(&namespace, place);
+        addresses.wake_project(&namespace);
     }
     addresses.wake_waiting_for_address();
 }
