@@ -137,6 +137,29 @@ async fn datagrams_reach_their_port_from_outside_and_inside() {
 }
 
 #[tokio::test]
+async fn datagrams_of_one_client_port_leave_a_backend_that_is_gone() {
+    let world = World::new("flush", 56).await;
+    let ports = json!({ "ports": [{ "name": "dns", "port": 53, "protocol": "UDP" }] });
+    let vip = world.serve("dns", ports).await[0];
+    let pods = [world.lab.pod(0), world.lab.pod(1)];
+    let client = world.lab.client();
+    let first = client.udp_from(40_053, vip, 53).await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(client.udp_from(40_053, vip, 53).await.unwrap(), first, "one port is one connection");
+    }
+    let other = pods.into_iter().find(|pod| pod.name() != first).unwrap();
+    world.backends_at("dns", "dns", &[other.address().to_string()]).await;
+    // The old backend still lives and would answer: only that its connections are forgotten moves the client.
+    eventually("the client is moved", SOON, async || {
+        let answered = client.udp_from(40_053, vip, 53).await?;
+        anyhow::ensure!(answered == other.name(), "{answered} answered");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
 async fn tcp_and_udp_share_a_port_number() {
     let world = World::new("mixed", 76).await;
     let ports = json!([

@@ -62,10 +62,11 @@ def tcp(host, port, seconds):
     return "connected"
 
 
-def udp(host, port, seconds):
+def udp(host, port, seconds, source=0):
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.settimeout(float(seconds))
+        probe.bind(("", int(source)))
         probe.connect((host, int(port)))
         probe.send(b"?")
         return probe.recv(2048).decode()

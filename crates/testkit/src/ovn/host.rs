@@ -123,6 +123,11 @@ impl Host {
         self.probe(&["udp", &address.to_string(), &port.to_string(), &seconds()]).await
     }
 
+    /// The same from a port of one's own: to the network, datagrams from one port are one connection.
+    pub async fn udp_from(&self, source: u16, address: IpAddr, port: u16) -> Result<String, NoAnswer> {
+        self.probe(&["udp", &address.to_string(), &port.to_string(), &seconds(), &source.to_string()]).await
+    }
+
     /// The hardware address that answers for `address`.
     pub async fn arp(&self, address: Ipv4Addr) -> Result<String, NoAnswer> {
         self.probe(&["arp", &address.to_string(), &seconds()]).await
