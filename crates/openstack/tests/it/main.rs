@@ -1,0 +1,10 @@
+//! The client against a cloud that misbehaves on request.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests, their helpers too")]
+
+mod auth;
+mod calls;
+mod fake;
+mod listing;
+mod tls;
+mod transport;
