@@ -19,7 +19,7 @@ mod tenant;
 mod tests;
 mod watch;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -34,12 +34,13 @@ use kube::api::ListParams;
 use kube::core::DeserializeGuard;
 use kube::{Api, Client, Resource};
 use tokio::sync::{Notify, broadcast};
+use uuid::Uuid;
 
 use crate::error::Error;
 use crate::kube_ovn::KubeOvn;
 use crate::projects::Projects;
 use book::{Book, Promise};
-use eip::Whose;
+use eip::{Seen, Whose};
 use report::Reports;
 
 pub(crate) use book::{Made, Need};
@@ -73,6 +74,8 @@ pub(crate) struct Addresses {
 
 struct State {
     book: Book,
+    /// When the list began that the watch goes on from.
+    listed_since: Option<Moment>,
     /// Services that got no address. They look again when one may have become free.
     waiting: BTreeSet<ServiceKey>,
     /// Likewise the tenants' own.
@@ -107,6 +110,7 @@ impl Addresses {
         let book = Book::new(cluster.clone(), rest, serve_eips);
         let state = Mutex::new(State {
             book,
+            listed_since: None,
             waiting: BTreeSet::new(),
             unserved: BTreeSet::new(),
             reports: Reports::default(),
@@ -117,10 +121,22 @@ impl Addresses {
 
     /// Reads every `EIp` anew: the watch of a process that only followed so far may lag behind its predecessor's last
     /// writes. Then come addresses that are published, whether or not an `EIp` says so.
-    pub(crate) async fn begin(&self, living: &[Living]) -> Result<(), Error> {
+    pub(crate) async fn begin(&self, term: &Term, living: &[Living]) -> Result<(), Error> {
         if let Some(kube_ovn) = &self.kube_ovn {
             kube_ovn.begin().await?;
         }
+        // A process that leads from the start has read them in this term.
+        let is_fresh = self.lock().listed_since.is_some_and(|since| since >= term.began());
+        let (listed, unlisted) = if is_fresh { Default::default() } else { self.list().await? };
+        let mut state = self.lock();
+        state.book.begin(listed, &unlisted, living, Moment::now());
+        self.tenants.add_all(state.book.tenants());
+        self.stirred.notify_one();
+        Ok(())
+    }
+
+    /// Every `EIp` that there is, and those that the book has and that are not among them.
+    async fn list(&self) -> Result<(Vec<Seen>, BTreeMap<EipKey, Uuid>), Error> {
         let api: Api<DeserializeGuard<EIp>> = Api::all(self.client.clone());
         let mut params = ListParams::default().limit(PAGE);
         let (mut listed, mut unlisted) = (Vec::new(), self.lock().book.stored());
@@ -135,14 +151,9 @@ impl Addresses {
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
-                None => break,
+                None => return Ok((listed, unlisted)),
             }
         }
-        let mut state = self.lock();
-        state.book.begin(listed, &unlisted, living, Moment::now());
-        self.tenants.add_all(state.book.tenants());
-        self.stirred.notify_one();
-        Ok(())
     }
 
     /// The addresses of this Service, written down.

@@ -40,6 +40,7 @@ mod view;
 mod waiting;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use groundcrew_core::drift::Attribute;
 use groundcrew_core::runtime::{Runtime, StartError};
@@ -60,7 +61,7 @@ use commit::Committer;
 use connection::OVN;
 use desired::Site;
 use kube_ovn::{KubeOvn, OvnEipSink, SubnetSink, VpcSink, discover};
-use memo::Memos;
+use memo::{Memos, Plans};
 use metrics::Metrics;
 use northd::Northd;
 use ports::Ports;
@@ -76,6 +77,9 @@ const OVN_EIPS: &str = "the cache of OvnEips";
 const SUBNETS: &str = "the cache of Subnets";
 const VPCS: &str = "the cache of Vpcs";
 const PROJECTS: &str = "the cache of Projects";
+
+/// How long the first list of `EIp`s waits for an election that is won at once, because nobody else leads.
+const ELECTION: Duration = Duration::from_millis(300);
 
 /// Looks that nobody has taken yet; past it everything is looked at instead.
 const MOST_LOOKS: usize = 16_384;
@@ -129,7 +133,12 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
     let (client, ready, stop) = (&runtime.client, &runtime.ready, runtime.tasks.stop());
     let sink = Guarded::new(EipSink::new(addresses.clone()), "eips", runtime)?;
     let eips = follow(Api::all(client.clone()), EIPS, sink, ready.clone(), stop.clone());
-    runtime.tasks.spawn("EIp watch", eips);
+    let mut role = runtime.role.clone();
+    runtime.tasks.spawn("EIp watch", async move {
+        // A list that begins after the election is won need not be read again when the term begins.
+        let _ = tokio::time::timeout(ELECTION, role.wait_for(|role| role.term().is_some())).await;
+        eips.await;
+    });
     let sink = Guarded::new(PoolSink::new(addresses.clone()), "addresspools", runtime)?;
     let pools = follow(Api::all(client.clone()), POOLS, sink, ready.clone(), stop.clone());
     runtime.tasks.spawn("AddressPool watch", pools);
@@ -151,6 +160,7 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
     let provider = Arc::new(Ovn {
         unseen: Unseen::default(),
         memos: Memos::default(),
+        plans: Plans::default(),
         site: Site {
             cluster,
             router: args.ovn_router,

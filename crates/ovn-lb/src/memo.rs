@@ -5,11 +5,13 @@
 //! a few hundred comparisons.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use groundcrew_core::provider::Caveat;
 use ovsdb_client::{Table, Uuid};
 
 use crate::northbound::{Kind, LoadBalancer, LogicalRouterPort, Northbound};
+use crate::plan::Step;
 
 #[derive(Default)]
 pub(crate) struct Memos(Mutex<State>);
@@ -129,6 +131,37 @@ fn only(nb: &Northbound, kind: Kind, name: &str) -> Option<Uuid> {
         }
     };
     first.filter(|_| second.is_none())
+}
+
+/// Plans of comparisons that found a difference, for the repair that follows. One that is out of date by then fails its
+/// guards, like any other that somebody else was quicker than.
+#[derive(Default)]
+pub(crate) struct Plans(Mutex<HashMap<Uuid, Kept>>);
+
+struct Kept {
+    fingerprint: u64,
+    steps: Vec<Step>,
+    caveats: Vec<Caveat>,
+}
+
+impl Plans {
+    pub(crate) fn keep(&self, uid: Uuid, fingerprint: u64, steps: Vec<Step>, caveats: Vec<Caveat>) {
+        self.lock().insert(uid, Kept { fingerprint, steps, caveats });
+    }
+
+    /// The plan for this wish, once.
+    pub(crate) fn take(&self, uid: Uuid, fingerprint: u64) -> Option<(Vec<Step>, Vec<Caveat>)> {
+        let kept = self.lock().remove(&uid)?;
+        (kept.fingerprint == fingerprint).then_some((kept.steps, kept.caveats))
+    }
+
+    pub(crate) fn forget(&self, uid: Uuid) {
+        self.lock().remove(&uid);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, Kept>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[cfg(test)]

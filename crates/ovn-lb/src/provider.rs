@@ -28,7 +28,7 @@ use crate::fence::fence;
 use crate::health::{self, Probing};
 use crate::looks::looks;
 use crate::marks;
-use crate::memo::{Memos, Question};
+use crate::memo::{Memos, Plans, Question};
 use crate::northbound::Northbound;
 use crate::northd::Northd;
 use crate::plan::{self, Legacy, Plan, Step, legacy, plan};
@@ -51,6 +51,7 @@ pub(crate) struct Ovn {
     pub(crate) waiting: Waiting,
     pub(crate) unseen: Unseen,
     pub(crate) memos: Memos,
+    pub(crate) plans: Plans,
     pub(crate) attribute: Arc<dyn Attribute>,
     pub(crate) ports: Arc<Ports>,
     pub(crate) health_check_sources: Vec<IpAddr>,
@@ -104,6 +105,9 @@ impl Ovn {
     fn repair(&self, want: &Wanted, nb: &Northbound) -> Result<(Vec<Step>, Vec<Caveat>), Error> {
         if self.addresses.settled(&want.ask).as_ref() != Some(&want.addresses) {
             return Err(Error::Lost);
+        }
+        if let Some(planned) = self.plans.take(want.owner().uid, want.fingerprint()) {
+            return Ok(planned);
         }
         let (desired, caveats) = self.wish(want, nb)?;
         let Plan { steps, held } = plan(&desired, &self.site, nb);
@@ -179,7 +183,7 @@ impl LoadBalancers for Ovn {
         // First the epoch: from here on no write of an older term can follow what is read next.
         self.committer.begin(term).await?;
         self.addresses.avoid(taken(&*self.view.now()?));
-        self.addresses.begin(living).await?;
+        self.addresses.begin(term, living).await?;
         self.begun.send_replace(Some(term.clone()));
         Ok(())
     }
@@ -237,6 +241,7 @@ impl LoadBalancers for Ovn {
         self.settle(|_| Ok((Desired::nothing(owner, &self.site), ())), term).await?;
         self.northd.forget(&owner.key);
         self.memos.forget(owner.uid);
+        self.plans.forget(owner.uid);
         Ok(self.addresses.release(owner, term).await?)
     }
 
@@ -254,7 +259,14 @@ impl LoadBalancers for Ovn {
             return Verdict::Same(self.reachable(want, Vec::new()));
         }
         let (mut differences, caveats) = match self.wish(want, &nb) {
-            Ok((desired, caveats)) => (plan(&desired, &self.site, &nb).differences(), caveats),
+            Ok((desired, caveats)) => {
+                let plan = plan(&desired, &self.site, &nb);
+                let differences = plan.differences();
+                if plan.held.is_empty() && !plan.steps.is_empty() && self.begun.borrow().is_some() {
+                    self.plans.keep(*uid, fingerprint, plan.steps, caveats.clone());
+                }
+                (differences, caveats)
+            }
             Err(Error::OutOfSight { .. }) => return Verdict::Unknown,
             Err(error) => {
                 let expected = "a Service that can be served".into();

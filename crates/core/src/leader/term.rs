@@ -22,6 +22,7 @@ pub struct Term {
 #[derive(Debug)]
 struct Shared {
     identity: String,
+    began: Moment,
     /// `None` where nobody else can write, because leader election is off.
     held_until: Option<Mutex<Moment>>,
     ended: watch::Sender<bool>,
@@ -53,7 +54,8 @@ impl Term {
     }
 
     fn new(identity: &str, held_until: Option<Mutex<Moment>>) -> Self {
-        let shared = Shared { identity: identity.to_owned(), held_until, ended: watch::Sender::new(false) };
+        let ended = watch::Sender::new(false);
+        let shared = Shared { identity: identity.to_owned(), began: Moment::now(), held_until, ended };
         Self { shared: Arc::new(shared) }
     }
 
@@ -61,6 +63,12 @@ impl Term {
     #[must_use]
     pub fn identity(&self) -> &str {
         &self.shared.identity
+    }
+
+    /// When it was won. What is read from then on has everything that an earlier leader wrote.
+    #[must_use]
+    pub fn began(&self) -> Moment {
+        self.shared.began
     }
 
     pub(super) fn renewed(&self, held_until: Moment) {

@@ -22,11 +22,13 @@ pub(crate) struct EipSink {
     unlisted: BTreeMap<EipKey, Uuid>,
     /// Those that we had deleted when the list began, and that are not in it.
     buried: BTreeSet<Uuid>,
+    /// When the list began.
+    since: Moment,
 }
 
 impl EipSink {
     pub(crate) fn new(addresses: Arc<Addresses>) -> Self {
-        Self { addresses, unlisted: BTreeMap::new(), buried: BTreeSet::new() }
+        Self { addresses, unlisted: BTreeMap::new(), buried: BTreeSet::new(), since: Moment::now() }
     }
 
     fn vanish(&self, key: &EipKey, uid: Uuid) {
@@ -51,6 +53,7 @@ impl Sink<EIp> for EipSink {
     }
 
     fn list_begins(&mut self) {
+        self.since = Moment::now();
         let state = self.addresses.lock();
         (self.unlisted, self.buried) = (state.book.stored(), state.book.gone());
     }
@@ -69,7 +72,9 @@ impl Sink<EIp> for EipSink {
         for (key, uid) in std::mem::take(&mut self.unlisted) {
             self.vanish(&key, uid);
         }
-        self.addresses.lock().book.bury(&std::mem::take(&mut self.buried));
+        let mut state = self.addresses.lock();
+        state.book.bury(&std::mem::take(&mut self.buried));
+        state.listed_since = Some(self.since);
     }
 
     fn unreadable(&mut self, namespace: Option<&str>, name: &str) {

@@ -16,7 +16,7 @@ async fn an_eip_that_got_a_user_just_before_its_deletion_stays() {
     let addresses = Addresses::new(client.clone(), "c1".into(), rules, deadline, looks);
     addresses.lock().book.put_pool(Pool::new(&pool("a", &["192.0.2.0/29"])));
     let (owner, term) = (testing::owner(&namespace, "web"), Term::alone("test"));
-    addresses.begin(&[]).await.unwrap();
+    addresses.begin(&Term::alone("test"), &[]).await.unwrap();
     let held = addresses.hold(&testing::ask(&owner, Families::V4), &term).await.unwrap();
 
     // No watch runs here, so the book does not know.
