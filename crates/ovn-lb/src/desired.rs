@@ -8,10 +8,12 @@ use std::sync::Arc;
 use groundcrew_core::provider::{Frontend, Owner, Protocol, Wanted};
 use ovsdb_client::{Set, StrMap, Uuid};
 
-use crate::error::Error;
 use crate::kube_ovn::Places;
 use crate::marks;
 use crate::northbound::Kind;
+use crate::ranges::{Guard, guard};
+
+pub(crate) const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
 /// OVN keeps the time-out of an affinity in 16 bits.
 const LONGEST_AFFINITY: u32 = 65_535;
@@ -80,6 +82,8 @@ pub(crate) struct Desired {
     pub(crate) switch: String,
     /// One for each protocol, in the order of the protocols; with affinity two. None: nothing should be there.
     pub(crate) rows: Vec<Row>,
+    /// Who may not connect, if not everybody may.
+    pub(crate) guard: Option<Guard>,
 }
 
 /// For whom a row is.
@@ -141,25 +145,23 @@ impl Desired {
             router: site.router_of(namespace),
             switch: site.switch_of(namespace),
             rows: Vec::new(),
+            guard: None,
         }
     }
 }
 
-/// Turns a wish into rows. Refuses what it could only pretend to do.
-pub(crate) fn desired(want: &Wanted, site: &Site) -> Result<Desired, Error> {
+/// Turns a wish into rows and rules.
+pub(crate) fn desired(want: &Wanted, site: &Site) -> Desired {
     let owner = want.owner();
-    if !want.source_ranges.is_empty() {
-        return Err(Error::SourceRanges { service: owner.key.clone() });
-    }
     let mut desired = Desired::nothing(owner, site);
-    let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
-    let used = protocols.into_iter().filter(|p| want.frontends.iter().any(|f| f.protocol == *p));
+    desired.guard = guard(want, &desired.router, site);
+    let used = PROTOCOLS.into_iter().filter(|p| want.frontends.iter().any(|f| f.protocol == *p));
     // With `affinity_timeout` a switch drops the first packet of each client, and the whole connection with it; a router
     // does not. So clients inside get a row of their own, which keeps each with its backend in another way.
     let clients: &[_] = if want.affinity.is_some() { &[Clients::Outside, Clients::Inside] } else { &[Clients::All] };
     let pairs = used.flat_map(|protocol| clients.iter().map(move |clients| (protocol, *clients)));
     desired.rows = pairs.map(|(protocol, clients)| row(want, protocol, clients, &desired, site)).collect();
-    Ok(desired)
+    desired
 }
 
 fn row(want: &Wanted, protocol: Protocol, clients: Clients, desired: &Desired, site: &Site) -> Row {
@@ -255,7 +257,7 @@ mod tests {
             frontend(Protocol::Tcp, 443, &["10.1.0.41:8443"]),
             frontend(Protocol::Udp, 53, &[]),
         ];
-        let rows = desired(&want, &site()).unwrap().rows;
+        let rows = desired(&want, &site()).rows;
         assert_eq!(rows.iter().map(|r| r.protocol).collect::<Vec<_>>(), [Protocol::Tcp, Protocol::Udp]);
         assert_eq!(
             pairs(&rows[0].vips),
@@ -275,7 +277,7 @@ mod tests {
     fn names_that_would_meet_do_not() {
         let name = |namespace, service| {
             let want = wanted(&owner(namespace, service), &["192.0.2.7"]);
-            desired(&want, &site()).unwrap().rows.remove(0).name
+            desired(&want, &site()).rows.remove(0).name
         };
         let (one, other) = (name("a-b", "c"), name("a", "b-c"));
         assert!(one.starts_with("a-b-c-tcp-") && other.starts_with("a-b-c-tcp-"));
@@ -296,17 +298,17 @@ mod tests {
     fn an_affinity_longer_than_ovn_can_keep_is_cut() {
         let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
         want.affinity = Some(SessionAffinity { seconds: 86_400 });
-        let rows = desired(&want, &site()).unwrap().rows;
+        let rows = desired(&want, &site()).rows;
         assert_eq!(rows[0].options.get("affinity_timeout"), Some("65535"));
     }
 
     #[test]
     fn with_affinity_clients_inside_have_a_row_without_the_time_out() {
         let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
-        let plain = desired(&want, &site()).unwrap().rows.remove(0);
+        let plain = desired(&want, &site()).rows.remove(0);
         assert_eq!((plain.clients, plain.selection_fields.len()), (Clients::All, 0));
         want.affinity = Some(SessionAffinity { seconds: 60 });
-        let rows = desired(&want, &site()).unwrap().rows;
+        let rows = desired(&want, &site()).rows;
         let [outside, inside] = &rows[..] else { panic!("{rows:?}") };
         assert_eq!((outside.clients, inside.clients), (Clients::Outside, Clients::Inside));
         assert_eq!((outside.uuid, &outside.name), (plain.uuid, &plain.name), "the row that was there stays");
@@ -314,13 +316,6 @@ mod tests {
         assert_eq!(inside.vips, outside.vips);
         assert_eq!(inside.options.get("affinity_timeout"), None);
         assert_eq!(inside.selection_fields.iter().map(|field| &**field).collect::<Vec<_>>(), ["eth_src", "ip_src"]);
-    }
-
-    #[test]
-    fn what_cannot_be_enforced_is_refused_not_left_open() {
-        let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
-        want.source_ranges = vec!["192.0.2.0/24".parse().unwrap()];
-        assert!(matches!(desired(&want, &site()), Err(Error::SourceRanges { .. })));
     }
 
     #[test]

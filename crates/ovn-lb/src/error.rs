@@ -23,9 +23,10 @@ pub(crate) enum Error {
     #[error("the OVN load balancer {name} ({uuid}) is not ours; remove or rename it")]
     NameTaken { name: String, uuid: Uuid },
     #[error(
-        "Service {service}: spec.loadBalancerSourceRanges cannot be enforced yet; take it out to be served to everybody"
+        "spec.loadBalancerSourceRanges cannot be enforced: port {port} of router {router} leads to another router without a \
+         switch between; put a switch there, or take the ranges out to be served to everybody"
     )]
-    SourceRanges { service: ServiceKey },
+    Unguarded { router: String, port: String },
 
     #[error("the OVN northbound database cannot be seen: {why}")]
     OutOfSight { why: String },
@@ -117,7 +118,7 @@ impl From<Error> for ProviderError {
             // Somebody has to act first, so it is asked for rarely, like a used-up quota.
             Error::NameTaken { .. } => (ErrorKind::Quota, Some("NameTaken")),
             Error::TakeOverUnclear { .. } => (ErrorKind::Quota, Some("TakeOverUnclear")),
-            Error::SourceRanges { .. } => (ErrorKind::Invalid, Some("SourceRangesUnsupported")),
+            Error::Unguarded { .. } => (ErrorKind::Quota, Some("SourceRangesUnenforceable")),
             Error::EipMissing { .. } => (ErrorKind::Quota, Some("EipMissing")),
             Error::EipNotReady { .. } => (ErrorKind::Quota, Some("EipNotReady")),
             Error::EipExclusive { .. } => (ErrorKind::Quota, Some("EipExclusive")),

@@ -190,7 +190,7 @@ mod tests {
     fn probed(northd: &str, sources: &[&str], backends: &[&str]) -> (Row, Vec<&'static str>) {
         let mut want = wanted(&owner("shop", "web"), &["192.0.2.7", "2001:db8::7"]);
         want.frontends = vec![frontend(Protocol::Tcp, 80, backends), frontend(Protocol::Tcp, 443, &[])];
-        let mut desired = desired(&want, &site()).unwrap();
+        let mut desired = desired(&want, &site());
         let (nb, ports) = view(northd);
         let sources: Vec<_> = sources.iter().map(|source| source.parse().unwrap()).collect();
         let options = [("interval", "1")].into_iter().collect();

@@ -24,10 +24,11 @@ use tokio::time::{Instant, timeout};
 use crate::args::Args;
 use crate::commit;
 use crate::marks;
-use crate::plan::TABLE;
+use crate::plan::{GROUP_TABLE, TABLE};
 use crate::view::View;
 
 const ROW: &str = "ovn-load-balancer";
+const GROUP: &str = "ovn-port-group";
 const OVN_EIP: &str = "ovn-eip";
 const EIP: &str = "eip";
 const PAGE: u32 = 250;
@@ -59,7 +60,17 @@ impl OvnLeftovers {
                 command: format!("ovn-nbctl lb-del {uuid}"),
             })
         });
-        Ok(rows.collect())
+        let groups = nb.port_groups.iter().filter_map(|(uuid, group)| {
+            let owner = marks::owner(&group.external_ids, &self.cluster)?;
+            Some(Leftover {
+                kind: GROUP,
+                id: uuid.to_string(),
+                name: group.name.to_string(),
+                about: format!("source ranges of Service {owner}"),
+                command: format!("ovn-nbctl pg-del {}", group.name),
+            })
+        });
+        Ok(rows.chain(groups).collect())
     }
 
     /// The objects of one kind that carry our label; a kind that is not installed has none.
@@ -100,16 +111,21 @@ impl OvnLeftovers {
         let uuid: Uuid = leftover.id.parse().map_err(|_| invalid())?;
         let (owner, guard) = {
             let nb = self.view.now()?;
-            let Some(row) = nb.load_balancers.get(uuid) else { return Ok(()) };
-            let owner = marks::owner(&row.external_ids, &self.cluster).ok_or_else(|| not_ours(leftover))?;
+            let found = match leftover.kind {
+                GROUP => nb.port_groups.get(uuid).map(|group| &group.external_ids),
+                _ => nb.load_balancers.get(uuid).map(|row| &row.external_ids),
+            };
+            let Some(external_ids) = found else { return Ok(()) };
+            let owner = marks::owner(external_ids, &self.cluster).ok_or_else(|| not_ours(leftover))?;
             (owner, commit::present_epoch(&nb, &self.cluster)?)
         };
         self.check_unused(leftover, &owner).await?;
         let ours = Condition::includes("external_ids", Value::map([(marks::CLUSTER, &*self.cluster)]));
-        let delete = Op::delete(TABLE, [Condition::uuid(uuid), ours]);
+        let table = if leftover.kind == GROUP { GROUP_TABLE } else { TABLE };
+        let delete = Op::delete(table, [Condition::uuid(uuid), ours]);
         let operations: Vec<_> = guard.into_iter().chain([delete]).collect();
         let write = self.view.replica.client().transact(&operations, Instant::now() + self.deadline);
-        let tried = format!("cannot remove load balancer {}", leftover.name);
+        let tried = format!("cannot remove {} {}", leftover.kind, leftover.name);
         let written = term.write(self.deadline, write).await.map(drop);
         written.map_err(|error| ProviderError::new(ErrorKind::Unavailable, format!("{tried}: {error}")))
     }
@@ -195,7 +211,8 @@ impl OvnLeftovers {
 
 impl Leftovers for OvnLeftovers {
     fn kinds(&self) -> &'static [&'static str] {
-        &[ROW, OVN_EIP, EIP]
+        // The rules after what they guard.
+        &[ROW, GROUP, OVN_EIP, EIP]
     }
 
     async fn find(&self) -> Result<Listing<Leftover>, ProviderError> {
@@ -225,7 +242,7 @@ impl Leftovers for OvnLeftovers {
 
     async fn remove(&self, leftover: &Leftover, term: &Term) -> Result<(), ProviderError> {
         match leftover.kind {
-            ROW => self.remove_row(leftover, term).await,
+            ROW | GROUP => self.remove_row(leftover, term).await,
             OVN_EIP => self.remove_ovn_eip(leftover, term).await,
             EIP => self.remove_eip(leftover, term).await,
             kind => Err(ProviderError::new(ErrorKind::Invalid, format!("{kind} is none of OVN's kinds"))),

@@ -31,6 +31,7 @@ mod plan;
 mod ports;
 mod projects;
 mod provider;
+mod ranges;
 mod rows;
 mod shift;
 #[cfg(test)]

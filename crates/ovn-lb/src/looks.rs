@@ -8,7 +8,9 @@ use groundcrew_core::provider::Look;
 use ovsdb_client::{Row, RowId, Rows, Uuid};
 
 use crate::marks;
-use crate::northbound::{HealthCheck, Kind, LoadBalancer, LogicalRouterPort, Northbound};
+use crate::northbound::{
+    Acl, HealthCheck, Kind, LoadBalancer, LogicalRouterPort, Northbound, PortGroup, SwitchRouterPort,
+};
 use crate::waiting::{Obstacle, Waiting};
 
 /// `before` is where rows are that are gone now: the owner of a deleted row is still in it.
@@ -29,6 +31,12 @@ pub(crate) fn looks(
             change.check(*uuid, &mut services);
         } else if **table == *LogicalRouterPort::TABLE {
             routers.extend(change.routers_with(*uuid));
+        } else if **table == *SwitchRouterPort::TABLE {
+            routers.extend(change.routers_behind(*uuid));
+        } else if **table == *PortGroup::TABLE {
+            change.group(*uuid, &mut services);
+        } else if **table == *Acl::TABLE {
+            change.rule(*uuid, &mut services);
         } else if let Some(kind) = Kind::ALL.into_iter().find(|kind| *kind.table() == **table) {
             change.place(kind, *uuid, &mut services);
             if kind == Kind::Router {
@@ -38,6 +46,7 @@ pub(crate) fn looks(
     }
     if !routers.is_empty() {
         services.extend(change.behind(&routers));
+        services.extend(routers.iter().flat_map(|name| waiting.take(&Obstacle::Ports(name.to_string()))));
     }
     services.into_iter().map(Look::At).collect()
 }
@@ -65,6 +74,25 @@ impl Change<'_> {
         let rows = self.after.load_balancers.find(|by| &by.health_check, uuid);
         services
             .extend(rows.filter_map(|(_, row)| marks::owner(&row.external_ids, self.cluster)).map(|owner| owner.key));
+    }
+
+    fn group(&self, uuid: Uuid, services: &mut BTreeSet<ServiceKey>) {
+        let groups = [self.before, self.after].into_iter().filter_map(|nb| nb.port_groups.get(uuid));
+        services.extend(groups.filter_map(|group| Some(marks::owner(&group.external_ids, self.cluster)?.key)));
+    }
+
+    /// As with a health check; but a rule whose marks were taken is out of our sight, and known by its group alone.
+    fn rule(&self, uuid: Uuid, services: &mut BTreeSet<ServiceKey>) {
+        let groups = self.after.port_groups.find(|by| &by.acl, uuid);
+        services.extend(groups.filter_map(|(_, group)| Some(marks::owner(&group.external_ids, self.cluster)?.key)));
+    }
+
+    /// The names of the routers that a switch leads, or led, to by this port.
+    fn routers_behind(&self, uuid: Uuid) -> Vec<Arc<str>> {
+        let sides =
+            [self.before, self.after].into_iter().filter_map(|nb| nb.switch_router_ports.get(uuid)?.router_port());
+        let ports = sides.flat_map(|side| self.after.router_ports.find(|by| &by.name, side).map(|(port, _)| port));
+        ports.flat_map(|port| self.routers_with(port)).collect()
     }
 
     fn place(&self, kind: Kind, uuid: Uuid, services: &mut BTreeSet<ServiceKey>) {
@@ -214,6 +242,38 @@ mod tests {
         assert_eq!(woken(&mut nb, &waiting, &other), [""; 0], "another router's");
         assert_eq!(woken(&mut nb, &waiting, &change), ["shop/web"]);
         assert_eq!(woken(&mut nb, &waiting, &gone), ["shop/web"]);
+    }
+
+    #[test]
+    fn a_changed_rule_group_or_cable_wakes_whoever_is_guarded_by_it() {
+        let mut nb = served();
+        let marks = [
+            [marks::CLUSTER, "c1"],
+            [marks::NAMESPACE, "shop"],
+            [marks::SERVICE, "web"],
+            [marks::UID, "00000000-0000-0000-0000-000000000001"],
+        ];
+        let guard = json!({
+            "Port_Group": { uuid(20).to_string(): { "insert": { "acls": ["uuid", uuid(21)], "external_ids": ["map", marks] } } },
+            "ACL": { uuid(21).to_string(): { "insert": { "match": "x" } } },
+        });
+        let change = json!({ "ACL": { uuid(21).to_string(): { "modify": { "match": "y" } } } });
+        let hide = json!({ "ACL": { uuid(21).to_string(): { "delete": null } } });
+        let gone = json!({ "Port_Group": { uuid(20).to_string(): { "delete": null } } });
+        let cable = json!({
+            "Logical_Router": { uuid(5).to_string(): { "modify": { "ports": ["uuid", uuid(7)] } } },
+            "Logical_Router_Port": { uuid(7).to_string(): { "insert": { "name": "p" } } },
+        });
+        let options = json!(["map", [["router-port", "p"]]]);
+        let plug = json!({ "Logical_Switch_Port": { uuid(8).to_string(): { "insert": { "type": "router", "options": options } } } });
+        let pull = json!({ "Logical_Switch_Port": { uuid(8).to_string(): { "delete": null } } });
+        let waiting = Waiting::default();
+        for news in [guard, change, hide, gone, cable, plug, pull] {
+            assert_eq!(woken(&mut nb, &waiting, &news), ["shop/web"], "{news}");
+        }
+        waiting.add(Obstacle::Ports("shop".into()), &ServiceKey::new("shop", "new"));
+        let freed = json!({ "Logical_Router_Port": { uuid(7).to_string(): { "modify": { "peer": ["set", []] } } } });
+        assert_eq!(woken(&mut nb, &waiting, &freed), ["shop/new", "shop/web"]);
     }
 
     #[test]

@@ -19,6 +19,13 @@ pub(crate) const ROUTER: &str = "groundcrew-router";
 /// The switch, likewise.
 pub(crate) const SWITCH: &str = "groundcrew-switch";
 
+/// What a row other than a load balancer is for. The server is asked for rows by this pair, so it is the same in all
+/// clusters.
+pub(crate) const KIND: &str = "groundcrew-kind";
+pub(crate) const SOURCE_RANGES: &str = "source-ranges";
+/// The ranges of a Service as its user wrote them: its rules say the contrary.
+pub(crate) const RANGES: &str = "groundcrew-source-ranges";
+
 /// Under which names of ours are made. Never to be changed: row uuids and names follow from it.
 const NAMES: Uuid = Uuid::from_u128(0x9c1f_6a0e_57d4_4b8b_a3c2_0d6f_3e91_b745);
 
@@ -37,6 +44,11 @@ pub(crate) fn check_uuid(row: Uuid, vip: &str) -> Uuid {
 /// The uuid of the row that stands beside it for clients inside, where those need one of their own.
 pub(crate) fn inside_row_uuid(row: Uuid) -> Uuid {
     Uuid::new_v5(&row, b"inside")
+}
+
+/// The port group of a Service. OVN allows letters, digits, `_` and `.` in it, and uses it in the names of rows of its own.
+pub(crate) fn group_name(cluster: &str, owner: &Owner) -> String {
+    format!("groundcrew_{}", digest(&format!("{cluster}/{}", owner.uid)))
 }
 
 /// Sixteen digits that differ when the text does.

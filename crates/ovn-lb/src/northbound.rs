@@ -59,6 +59,11 @@ ovsdb_client::table! {
         pub(crate) networks: Set<Box<str>>,
         pub(crate) gateway_chassis: Set<Uuid>,
         pub(crate) ha_chassis_group: Option<Uuid>,
+        /// The port of another router that it is connected to without a switch between.
+        pub(crate) peer: Option<Box<str>>,
+    }
+    indexes LogicalRouterPortsBy {
+        name: Arc<str> = |row| Some(row.name.clone()),
     }
 }
 
@@ -77,6 +82,47 @@ ovsdb_client::table! {
     /// An address that a router translates to or from.
     pub(crate) struct Nat = "NAT" {
         pub(crate) external_ip: Box<str>,
+    }
+}
+
+ovsdb_client::table! {
+    /// Where a switch meets a router. Every pod has a row in this table; those are not asked for.
+    pub(crate) struct SwitchRouterPort = "Logical_Switch_Port" where r#type == "router" {
+        pub(crate) r#type: Box<str>,
+        /// `router-port` is the name of the router's side.
+        pub(crate) options: StrMap,
+    }
+    indexes SwitchRouterPortsBy {
+        router_port: Arc<str> = |row| row.router_port().map(Arc::from),
+    }
+}
+
+ovsdb_client::table! {
+    /// Rules, and the ports whose switches they hold on. Others have many, with all their pods; ours are asked for.
+    pub(crate) struct PortGroup = "Port_Group" where external_ids["groundcrew-kind"] == "source-ranges" {
+        pub(crate) name: Arc<str>,
+        pub(crate) ports: Set<Uuid>,
+        pub(crate) acls: Set<Uuid>,
+        pub(crate) external_ids: StrMap,
+    }
+    indexes PortGroupsBy {
+        uid: Uuid = |row| marks::uid(&row.external_ids),
+        acl: Uuid = |row| row.acls.to_vec(),
+    }
+}
+
+ovsdb_client::table! {
+    /// A rule; likewise.
+    pub(crate) struct Acl = "ACL" where external_ids["groundcrew-kind"] == "source-ranges" {
+        pub(crate) priority: i64,
+        pub(crate) direction: Box<str>,
+        pub(crate) r#match: Box<str>,
+        pub(crate) action: Box<str>,
+        /// Rules of a higher tier come later.
+        pub(crate) tier: i64 = optional,
+        /// With `apply-after-lb` a rule sees the backend instead of the VIP.
+        pub(crate) options: StrMap = optional,
+        pub(crate) external_ids: StrMap,
     }
 }
 
@@ -101,6 +147,9 @@ ovsdb_client::database! {
         pub(crate) router_ports: LogicalRouterPort,
         pub(crate) nats: Nat,
         pub(crate) switches: LogicalSwitch,
+        pub(crate) switch_router_ports: SwitchRouterPort,
+        pub(crate) port_groups: PortGroup,
+        pub(crate) acls: Acl,
         pub(crate) global: Global,
     }
 }
@@ -153,7 +202,34 @@ impl LogicalRouterPort {
     }
 }
 
+impl SwitchRouterPort {
+    /// The router's side of it.
+    pub(crate) fn router_port(&self) -> Option<&str> {
+        // A server that cannot filter sends the other types as well.
+        if *self.r#type == *"router" { self.options.get("router-port") } else { None }
+    }
+}
+
 impl Northbound {
+    /// The ports of a router of this name; of several none is meant.
+    fn ports_of(&self, router: &str) -> impl Iterator<Item = &Arc<LogicalRouterPort>> {
+        let mut routers = self.routers.find(|by| &by.name, router);
+        let only = routers.next().filter(|_| routers.next().is_none());
+        only.into_iter().flat_map(|(_, router)| router.ports.iter().filter_map(|port| self.router_ports.get(*port)))
+    }
+
+    /// The ports by which switches lead to this router.
+    pub(crate) fn ports_to(&self, router: &str) -> BTreeSet<Uuid> {
+        let peers =
+            |port: &Arc<LogicalRouterPort>| self.switch_router_ports.find(|by| &by.router_port, port.name.clone());
+        self.ports_of(router).flat_map(|port| peers(port).map(|(uuid, _)| uuid).collect::<Vec<_>>()).collect()
+    }
+
+    /// A port by which packets come to this router that no switch has seen.
+    pub(crate) fn unswitched_port(&self, router: &str) -> Option<&str> {
+        self.ports_of(router).find(|port| port.peer.is_some()).map(|port| &*port.name)
+    }
+
     /// The networks inside a project, each with the router's address in it. Of several routers with one name none is
     /// meant.
     pub(crate) fn inside(&self, router: &str) -> BTreeSet<IpNet> {

@@ -4,6 +4,7 @@
 //! again is empty; and what does not carry our mark is in no step.
 
 mod checks;
+mod guards;
 mod legacy;
 mod step;
 #[cfg(test)]
@@ -20,6 +21,7 @@ use crate::marks;
 use crate::northbound::{Kind, LoadBalancer, Northbound, Place};
 
 pub(crate) use checks::Checks;
+pub(crate) use guards::GROUP_TABLE;
 pub(crate) use legacy::{Legacy, legacy};
 pub(crate) use step::{Step, TABLE, attach};
 
@@ -43,6 +45,8 @@ pub(crate) enum Held {
     Unclear { name: String, uuid: Uuid },
     /// The name is taken by a row without our mark. OVN allows two rows of one name; its tools do not.
     NameTaken { name: String, uuid: Uuid },
+    /// The Service has source ranges, and this port of the router is one where nothing can enforce them.
+    Unguarded { router: String, port: String },
 }
 
 impl Plan {
@@ -57,7 +61,9 @@ impl Plan {
 pub(crate) fn plan(desired: &Desired, site: &Site, nb: &Northbound) -> Plan {
     let mut plan = Plan::default();
     let mut ours = ours(&desired.owner, site, nb);
-    let places: Vec<_> = if desired.rows.is_empty() {
+    // In the same transaction as the rows: there is no moment in which one is open to everybody.
+    let rows: &[Row] = if plan.guard(desired, site, nb) { &desired.rows } else { &[] };
+    let places: Vec<_> = if rows.is_empty() {
         Vec::new()
     } else {
         let names = [(Kind::Router, &desired.router), (Kind::Switch, &desired.switch)];
@@ -65,7 +71,7 @@ pub(crate) fn plan(desired: &Desired, site: &Site, nb: &Northbound) -> Plan {
     };
     let mut elsewhere = Vec::new();
     let mut all_there = true;
-    for row in &desired.rows {
+    for row in rows {
         let kept = keep(row, &mut ours).or_else(|| plan.adopt(row, desired, site, nb));
         let uuid = match &kept {
             Some((uuid, seen)) => {
@@ -107,7 +113,7 @@ pub(crate) fn plan(desired: &Desired, site: &Site, nb: &Northbound) -> Plan {
     let surplus = ours.into_iter().map(|(uuid, seen)| Step::Delete {
         uuid,
         name: seen.name.clone(),
-        wanted: !desired.rows.is_empty(),
+        wanted: !rows.is_empty(),
         marked: marks::owner(&seen.external_ids, &site.cluster).is_some(),
     });
     plan.steps.extend(surplus);
@@ -217,6 +223,10 @@ impl Held {
                 ("take_over", "a row of this Service alone".into(), format!("{name} ({uuid})"))
             }
             Self::NameTaken { name, uuid } => ("name_taken", name.clone(), format!("{uuid}, which is not ours")),
+            Self::Unguarded { router, port } => {
+                let found = format!("port {port} of router {router} leads straight to another router");
+                ("source_ranges", "a switch before every port of the router".into(), found)
+            }
         };
         Difference { kind, expected, found }
     }
@@ -229,6 +239,7 @@ impl From<&Held> for Error {
             Held::Ambiguous { kind, name } => Self::PlaceAmbiguous { kind, name },
             Held::Unclear { name, uuid } => Self::TakeOverUnclear { name, uuid },
             Held::NameTaken { name, uuid } => Self::NameTaken { name, uuid },
+            Held::Unguarded { router, port } => Self::Unguarded { router, port },
         }
     }
 }

@@ -66,7 +66,7 @@ impl Ovn {
     fn wish(&self, want: &Wanted, nb: &Northbound) -> Result<(Desired, Vec<Caveat>), Error> {
         let router = self.site.router_of(&want.owner().key.namespace);
         let (want, outside) = fence(want, &router, nb);
-        let mut desired = desired(&want, &self.site)?;
+        let mut desired = desired(&want, &self.site);
         let kept = self.addresses.kept(&want.ask);
         let mut caveats = self.addresses.caveats(&want.ask);
         caveats.extend(outside.into_iter().chain(kept).chain(self.addresses.return_routes(&want)));
@@ -295,6 +295,11 @@ impl LoadBalancers for Ovn {
             Some(Owned { owner, what: format!("load balancer {}", row.name) })
         });
         items.extend(rows);
+        let groups = nb.port_groups.iter().filter_map(|(_, group)| {
+            let owner = marks::owner(&group.external_ids, &self.site.cluster)?;
+            Some(Owned { owner, what: format!("port group {}", group.name) })
+        });
+        items.extend(groups);
         Ok(Listing::complete(items))
     }
 

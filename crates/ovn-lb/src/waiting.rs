@@ -16,6 +16,8 @@ pub(crate) enum Obstacle {
     Place(Kind, String),
     /// Somebody else's load balancer of this name.
     Row(String),
+    /// The ports of a router that cannot be guarded.
+    Ports(String),
     /// The switch port that has this address.
     Port(IpAddr),
 }
@@ -25,6 +27,7 @@ impl From<&Held> for Obstacle {
         match held.clone() {
             Held::Missing { kind, name } | Held::Ambiguous { kind, name } => Self::Place(kind, name),
             Held::NameTaken { name, .. } | Held::Unclear { name, .. } => Self::Row(name),
+            Held::Unguarded { router, .. } => Self::Ports(router),
         }
     }
 }

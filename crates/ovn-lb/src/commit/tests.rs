@@ -39,7 +39,7 @@ impl Process {
     }
 
     fn plan(&self, owner: &Owner) -> Plan {
-        plan(&desired(&wanted(owner, &["192.0.2.7"]), &site()).unwrap(), &site(), &self.view.now().unwrap())
+        plan(&desired(&wanted(owner, &["192.0.2.7"]), &site()), &site(), &self.view.now().unwrap())
     }
 
     async fn serve(&self, owner: &Owner) -> Result<Option<i64>, Error> {

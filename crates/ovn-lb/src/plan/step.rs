@@ -1,5 +1,6 @@
 //! One change, in words for people and in operations for the server.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -7,10 +8,11 @@ use groundcrew_core::provider::Difference;
 use ovsdb_client::ops::{Columns, Mutator};
 use ovsdb_client::{Condition, Op, StrMap, Uuid, Value};
 
-use super::{Checks, has_marks};
+use super::{Checks, GROUP_TABLE, guards, has_marks};
 use crate::desired::Row;
 use crate::marks;
 use crate::northbound::{Kind, LoadBalancer, Place};
+use crate::ranges::Guard;
 
 pub(crate) const TABLE: &str = "Load_Balancer";
 
@@ -25,6 +27,10 @@ pub(crate) enum Step {
     Delete { uuid: Uuid, name: Arc<str>, wanted: bool, marked: bool },
     /// Make the row known to a router or switch.
     Attach { place: Place, row: Uuid, name: String },
+    /// Make or replace the rules that say who may not connect; `found` is what is wrong with those that are there.
+    Guard { guard: Guard, ports: BTreeSet<Uuid>, found: String },
+    /// Take them away.
+    Unguard { uuid: Uuid, name: Arc<str> },
     /// Take it from one that an older configuration named.
     Detach { place: Place, row: Uuid, name: Arc<str> },
 }
@@ -89,6 +95,11 @@ impl Step {
                 vec![Op::delete(TABLE, std::iter::once(Condition::uuid(*uuid)).chain(marked.then_some(still_ours)))]
             }
             Self::Attach { .. } => Vec::new(),
+            Self::Guard { guard, ports, .. } => guards::operations(guard, ports),
+            Self::Unguard { uuid, .. } => {
+                let still_ours = Condition::includes("external_ids", Value::map([(marks::CLUSTER, cluster)]));
+                vec![Op::delete(GROUP_TABLE, [Condition::uuid(*uuid), still_ours])]
+            }
             Self::Detach { place, row, .. } => vec![
                 Op::mutate(place.kind.table(), [Condition::uuid(place.uuid)])
                     .mutation("load_balancer", Mutator::Delete, Value::set([*row]))
@@ -113,7 +124,11 @@ impl Step {
         match self {
             Self::Insert { row: new, .. } => ENVELOPE + row(new),
             Self::Update { row: new, .. } => 3 * ENVELOPE + row(new),
-            Self::Delete { .. } | Self::Detach { .. } | Self::Attach { .. } => ENVELOPE,
+            Self::Guard { guard, ports, .. } => {
+                let rules: usize = guard.matches.iter().map(|rule| ENVELOPE + rule.len() + text(&guard.marks)).sum();
+                2 * ENVELOPE + rules + text(&guard.marks) + 50 * ports.len()
+            }
+            Self::Delete { .. } | Self::Detach { .. } | Self::Attach { .. } | Self::Unguard { .. } => ENVELOPE,
         }
     }
 
@@ -130,6 +145,12 @@ impl Step {
                 let kind = if place.kind == Kind::Router { "router_detached" } else { "switch_detached" };
                 one(kind, format!("{name} on {} {}", place.kind.word(), place.name), "not attached".into())
             }
+            Self::Guard { guard, found, .. } => one(
+                "source_ranges",
+                format!("{} rules in port group {}", guard.matches.len(), guard.name),
+                found.clone(),
+            ),
+            Self::Unguard { name, .. } => one("source_ranges", "none".into(), format!("port group {name}")),
             Self::Detach { place, name, .. } => {
                 let kind = if place.kind == Kind::Router { "router_left" } else { "switch_left" };
                 one(kind, "not attached".into(), format!("{name} on {} {}", place.kind.word(), place.name))
@@ -189,6 +210,8 @@ impl fmt::Display for Step {
             Self::Update { row, .. } => write!(f, "~ load balancer {}", row.name),
             Self::Delete { name, uuid, .. } => write!(f, "- load balancer {name} ({uuid})"),
             Self::Attach { place, name, .. } => write!(f, "+ {name} on {} {}", place.kind.word(), place.name),
+            Self::Guard { guard, .. } => write!(f, "~ port group {}: {}", guard.name, guard.matches.join("; ")),
+            Self::Unguard { name, uuid } => write!(f, "- port group {name} ({uuid})"),
             Self::Detach { place, name, .. } => write!(f, "- {name} on {} {}", place.kind.word(), place.name),
         }
     }

@@ -11,15 +11,25 @@ use serde_json::json;
 
 use super::*;
 use crate::desired::{Check, desired};
-use crate::northbound::HealthCheck;
+use crate::northbound::{Acl, HealthCheck, PortGroup};
+use crate::ranges::{ACTION, DIRECTION, Guard, PRIORITY, guard};
 use crate::testing::{frontend, owner, site, wanted};
+
+/// The two sides of the cable between a router and its switch.
+fn side(router: Uuid, number: u128) -> Uuid {
+    Uuid::from_u128(router.as_u128() + 1_000 * number)
+}
 
 /// The tables as plain maps. What a step does to it is what the server does.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Model {
     rows: BTreeMap<Uuid, LoadBalancer>,
     checks: BTreeMap<Uuid, HealthCheck>,
+    groups: BTreeMap<Uuid, PortGroup>,
+    acls: BTreeMap<Uuid, Acl>,
     places: BTreeMap<(Kind, Uuid), (String, BTreeSet<Uuid>)>,
+    /// Whether the routers' ports lead straight to others.
+    peered: bool,
 }
 
 impl Model {
@@ -53,7 +63,12 @@ impl Model {
             of_kind
                 .map(|((_, uuid), (name, members))| {
                     let members = Value::set(members.iter().copied());
-                    (uuid.to_string(), json!({ "initial": { "name": name, "load_balancer": members } }))
+                    (
+                        uuid.to_string(),
+                        json!({ "initial": {
+                        "name": name, "load_balancer": members, "ports": ["uuid", side(*uuid, 1)],
+                    } }),
+                    )
                 })
                 .collect()
         };
@@ -64,7 +79,43 @@ impl Model {
                 (uuid.to_string(), json!({ "initial": { "vip": *check.vip, "options": of(&check.options) } }))
             })
             .collect();
+        let groups: serde_json::Map<_, _> = self
+            .groups
+            .iter()
+            .map(|(uuid, group)| {
+                let columns = json!({
+                    "name": *group.name, "external_ids": of(&group.external_ids),
+                    "ports": Value::from(&group.ports), "acls": Value::from(&group.acls),
+                });
+                (uuid.to_string(), json!({ "initial": columns }))
+            })
+            .collect();
+        let acls: serde_json::Map<_, _> = self
+            .acls
+            .iter()
+            .map(|(uuid, acl)| {
+                let columns = json!({
+                    "priority": acl.priority, "direction": *acl.direction, "match": *acl.r#match, "action": *acl.action,
+                    "options": of(&acl.options),
+                });
+                (uuid.to_string(), json!({ "initial": columns }))
+            })
+            .collect();
+        let routers = || self.places.keys().filter(|(kind, _)| *kind == Kind::Router).map(|(_, uuid)| *uuid);
+        let router_ports: serde_json::Map<_, _> = routers()
+            .map(|router| {
+                let peer = Value::from(self.peered.then(|| "elsewhere".to_owned()));
+                (side(router, 1).to_string(), json!({ "initial": { "name": router, "peer": peer } }))
+            })
+            .collect();
+        let switch_ports: serde_json::Map<_, _> = routers()
+            .map(|router| {
+                let options = Value::map([("router-port", router.to_string())]);
+                (side(router, 2).to_string(), json!({ "initial": { "type": "router", "options": options } }))
+            })
+            .collect();
         let tables = json!({
+            "Port_Group": groups, "ACL": acls, "Logical_Router_Port": router_ports, "Logical_Switch_Port": switch_ports,
             "Load_Balancer": rows, "Load_Balancer_Health_Check": checks, "Logical_Router": places(Kind::Router), "Logical_Switch": places(Kind::Switch),
         });
         let mut nb = Northbound::default();
@@ -100,6 +151,10 @@ impl Model {
                     assert!(self.rows.contains_key(row), "a weak reference to nothing goes at once");
                     self.places.get_mut(&(place.kind, place.uuid)).unwrap().1.insert(*row);
                 }
+                Step::Guard { guard, ports, .. } => self.guard(guard, ports),
+                Step::Unguard { uuid, .. } => {
+                    self.groups.remove(uuid).unwrap();
+                }
                 Step::Detach { place, row, .. } => {
                     self.places.get_mut(&(place.kind, place.uuid)).unwrap().1.remove(row);
                 }
@@ -110,6 +165,29 @@ impl Model {
 }
 
 impl Model {
+    /// Under stable uuids, so that models can be compared.
+    fn guard(&mut self, guard: &Guard, ports: &BTreeSet<Uuid>) {
+        let id = |part: &str| Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("{}{part}", guard.name).as_bytes());
+        self.groups.retain(|_, group| *group.name != guard.name);
+        for rule in &guard.matches {
+            let acl = Acl {
+                priority: PRIORITY,
+                direction: DIRECTION.into(),
+                r#match: rule.as_str().into(),
+                action: ACTION.into(),
+                ..Acl::default()
+            };
+            self.acls.insert(id(rule), acl);
+        }
+        let group = PortGroup {
+            name: guard.name.as_str().into(),
+            ports: ports.iter().copied().collect(),
+            acls: guard.matches.iter().map(|rule| id(rule)).collect(),
+            external_ids: guard.marks.clone(),
+        };
+        self.groups.insert(id(""), group);
+    }
+
     fn carry_out_checks(&mut self, checks: &Checks) {
         let made = |check: &Check| HealthCheck { vip: check.vip.as_str().into(), options: check.options.clone() };
         for check in &checks.make {
@@ -133,6 +211,8 @@ impl Model {
         }
         let referred: BTreeSet<_> = self.rows.values().flat_map(|row| row.health_check.to_vec()).collect();
         self.checks.retain(|uuid, _| referred.contains(uuid));
+        let referred: BTreeSet<_> = self.groups.values().flat_map(|group| group.acls.to_vec()).collect();
+        self.acls.retain(|uuid, _| referred.contains(uuid));
     }
 }
 
@@ -165,9 +245,10 @@ fn seen(row: &Row) -> LoadBalancer {
 }
 
 fn wishes() -> impl Strategy<Value = Wanted> {
-    (1u8..8, 0u8..2, any::<bool>()).prop_map(|(protocols, backends, sticky)| {
+    (1u8..8, 0u8..2, any::<bool>(), any::<bool>()).prop_map(|(protocols, backends, sticky, ranged)| {
         let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
         want.affinity = sticky.then_some(SessionAffinity { seconds: 60 });
+        want.source_ranges = if ranged { vec!["203.0.113.0/24".parse().unwrap()] } else { vec![] };
         let backends: &[&str] = if backends == 0 { &[] } else { &["10.1.0.41:8080"] };
         want.frontends = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp]
             .into_iter()
@@ -188,8 +269,8 @@ prop_compose! {
         want.affinity = (row > 0).then_some(SessionAffinity { seconds: 60 });
         want.frontends[0].protocol = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp][protocol];
         let other = wanted(&owner("shop", "other"), &["192.0.2.8"]);
-        let row = desired(&want, &site()).unwrap().rows.remove(row / 2);
-        let other = desired(&other, &site()).unwrap().rows.remove(0);
+        let row = desired(&want, &site()).rows.remove(row / 2);
+        let other = desired(&other, &site()).rows.remove(0);
         let mut made = seen(&row);
         if !named {
             made.name = "vpc-shop-tcp-load".into();
@@ -215,6 +296,8 @@ prop_compose! {
         rows in prop::collection::btree_map(0u8..6, rows(), 0..6),
         attached in prop::collection::vec((0usize..5, 0usize..6), 0..10),
         present in 0u8..32,
+        peered in prop::bool::weighted(0.1),
+        groups in prop::collection::vec((0u8..4, 300u128..303, any::<bool>()), 0..3),
         checked in prop::collection::vec((0usize..6, any::<bool>(), 200u128..203, any::<bool>()), 0..4),
     ) -> Model {
         let names =
@@ -225,6 +308,21 @@ prop_compose! {
             if present & (1 << n) != 0 && (n != 1 || present & 0b1100 == 0b1100) {
                 model = model.place(kind, n as u128 + 1, name);
             }
+        }
+        model.peered = peered;
+        for (whose, id, right) in groups {
+            let service = owner("shop", if whose == 0 { "other" } else { "web" });
+            let mut want = wanted(&service, &["192.0.2.7"]);
+            want.source_ranges = vec!["203.0.113.0/24".parse().unwrap()];
+            let mut guard = guard(&want, "shop", &site()).unwrap();
+            if whose == 3 {
+                guard.marks = guard.marks.iter().map(|(k, v)| (k, if k == marks::CLUSTER { "c2" } else { v })).collect();
+            }
+            if !right || whose == 3 {
+                guard.name = format!("groundcrew_{id}");
+            }
+            let ports = if right { model.places.keys().map(|(_, place)| side(*place, 2)).collect() } else { BTreeSet::new() };
+            model.guard(&guard, &ports);
         }
         let uuids: Vec<_> = model.rows.keys().copied().collect();
         for (row, derived, id, right) in checked {
@@ -266,13 +364,21 @@ fn foreign(model: &Model) -> Model {
     let referred: BTreeSet<_> = rows.values().flat_map(|row| row.health_check.to_vec()).collect();
     let checks = model.checks.iter().filter(|(uuid, _)| referred.contains(uuid));
     let checks = checks.map(|(uuid, check)| (*uuid, check.clone())).collect();
-    Model { places: places.collect(), checks, rows }
+    let mine = |group: &PortGroup| {
+        marks::owner(&group.external_ids, "c1").is_some_and(|found| found.uid == owner("shop", "web").uid)
+    };
+    let groups = model.groups.iter().filter(|(_, group)| !mine(group));
+    let groups: BTreeMap<_, _> = groups.map(|(uuid, group)| (*uuid, group.clone())).collect();
+    let held: BTreeSet<_> = groups.values().flat_map(|group| group.acls.to_vec()).collect();
+    let acls = model.acls.iter().filter(|(uuid, _)| held.contains(uuid));
+    let acls = acls.map(|(uuid, acl)| (*uuid, acl.clone())).collect();
+    Model { places: places.collect(), checks, rows, groups, acls, peered: model.peered }
 }
 
 proptest! {
     #[test]
     fn a_plan_carried_out_leaves_nothing_to_do(want in wishes(), mut model in models(), checked: bool) {
-        let desired = desired(&want, &site()).unwrap();
+        let desired = desired(&want, &site());
         let desired = if checked { probed(desired) } else { desired };
         let first = plan(&desired, &site(), &model.northbound());
         model.carry_out(&first);
@@ -284,7 +390,7 @@ proptest! {
     #[test]
     fn what_is_not_ours_never_changes(want in wishes(), mut model in models(), gone: bool) {
         let before = foreign(&model);
-        let desired = if gone { Desired::nothing(want.owner(), &site()) } else { probed(desired(&want, &site()).unwrap()) };
+        let desired = if gone { Desired::nothing(want.owner(), &site()) } else { probed(desired(&want, &site())) };
         let plan = plan(&desired, &site(), &model.northbound());
         model.carry_out(&plan);
         prop_assert_eq!(foreign(&model), before);
@@ -297,6 +403,24 @@ proptest! {
         prop_assert_eq!(&plan.held, &vec![]);
         model.carry_out(&plan);
         prop_assert!(!model.rows.iter().any(|(uuid, row)| is_ours(*uuid, row)));
+        prop_assert_eq!(&model.groups, &foreign(&model).groups);
+    }
+
+    #[test]
+    fn where_ranges_cannot_be_enforced_there_is_no_row(want in wishes(), mut model in models()) {
+        let desired = desired(&want, &site());
+        let plan = plan(&desired, &site(), &model.northbound());
+        model.carry_out(&plan);
+        let served = model.rows.iter().any(|(uuid, row)| is_ours(*uuid, row));
+        let mine = model.groups.values().filter(|group| marks::uid(&group.external_ids) == Some(want.owner().uid));
+        let guarded = mine.filter(|group| group.external_ids.get(marks::CLUSTER) == Some("c1")).count();
+        if served && !want.source_ranges.is_empty() {
+            let unguarded = plan.held.iter().any(|held| matches!(held, Held::Unguarded { .. }));
+            prop_assert!(guarded == 1 && !unguarded);
+        }
+        if want.source_ranges.is_empty() {
+            prop_assert_eq!(guarded, 0);
+        }
     }
 }
 
@@ -305,7 +429,7 @@ fn kinds(plan: &Plan) -> Vec<&'static str> {
 }
 
 fn web() -> Desired {
-    desired(&wanted(&owner("shop", "web"), &["192.0.2.7"]), &site()).unwrap()
+    desired(&wanted(&owner("shop", "web"), &["192.0.2.7"]), &site())
 }
 
 /// A project in which the Service is served.
@@ -339,7 +463,7 @@ fn affinity_moves_clients_inside_to_a_row_of_their_own_and_back() {
     let mut model = served();
     let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
     want.affinity = Some(SessionAffinity { seconds: 60 });
-    let sticky = desired(&want, &site()).unwrap();
+    let sticky = desired(&want, &site());
     let on = plan(&sticky, &site(), &model.northbound());
     let shown = |plan: &Plan| plan.steps.iter().map(ToString::to_string).collect::<Vec<_>>();
     let (name, inside) = (&sticky.rows[0].name, &sticky.rows[1].name);
@@ -372,11 +496,63 @@ fn while_the_row_for_clients_inside_cannot_be_made_they_keep_the_other() {
     let mut model = served();
     let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
     want.affinity = Some(SessionAffinity { seconds: 60 });
-    let sticky = desired(&want, &site()).unwrap();
+    let sticky = desired(&want, &site());
     let foreign = LoadBalancer { name: sticky.rows[1].name.as_str().into(), ..LoadBalancer::default() };
     model.rows.insert(Uuid::from_u128(5), foreign);
     let plan = plan(&sticky, &site(), &model.northbound());
     assert_eq!(kinds(&plan), ["options", "name_taken"]);
+}
+
+fn ranged() -> Desired {
+    let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
+    want.source_ranges = vec!["203.0.113.0/24".parse().unwrap()];
+    desired(&want, &site())
+}
+
+#[test]
+fn source_ranges_come_and_go_in_the_transaction_of_the_row_and_every_way_to_spoil_them_is_drift() {
+    let mut model = Model::project("shop");
+    let first = plan(&ranged(), &site(), &model.northbound());
+    assert_eq!(kinds(&first), ["source_ranges", "row_missing", "router_detached", "switch_detached"]);
+    model.carry_out(&first);
+    assert!(plan(&ranged(), &site(), &model.northbound()).is_empty());
+    let (group, acl) = (*model.groups.keys().next().unwrap(), *model.acls.keys().next().unwrap());
+    let spoils: [&dyn Fn(&mut Model); 9] = [
+        &|model| drop(model.groups.remove(&group)),
+        &|model| model.groups.get_mut(&group).unwrap().acls = Set::default(),
+        &|model| model.groups.get_mut(&group).unwrap().ports = Set::default(),
+        &|model| drop(model.acls.remove(&acl)),
+        &|model| model.acls.get_mut(&acl).unwrap().r#match = "0".into(),
+        &|model| model.acls.get_mut(&acl).unwrap().priority = 1,
+        &|model| model.acls.get_mut(&acl).unwrap().action = "allow".into(),
+        &|model| model.acls.get_mut(&acl).unwrap().direction = "to-lport".into(),
+        &|model| model.acls.get_mut(&acl).unwrap().options = [("apply-after-lb", "true")].into_iter().collect(),
+    ];
+    for spoil in spoils {
+        let mut wrong = model.clone();
+        spoil(&mut wrong);
+        let mend = plan(&ranged(), &site(), &wrong.northbound());
+        assert_eq!(kinds(&mend), ["source_ranges"]);
+        wrong.carry_out(&mend);
+        assert_eq!(wrong, model);
+    }
+    model.carry_out(&plan(&web(), &site(), &model.northbound()));
+    assert_eq!(model, served(), "ranges that are taken out leave nothing");
+}
+
+#[test]
+fn a_service_that_gets_ranges_that_cannot_be_enforced_is_closed() {
+    let mut model = served();
+    model.peered = true;
+    assert!(plan(&web(), &site(), &model.northbound()).is_empty(), "without ranges it is none of our business");
+    let closed = plan(&ranged(), &site(), &model.northbound());
+    assert_eq!(kinds(&closed), ["row_left", "source_ranges"]);
+    model.carry_out(&closed);
+    assert!(model.rows.is_empty());
+    model.peered = false;
+    model.carry_out(&plan(&ranged(), &site(), &model.northbound()));
+    assert!(plan(&ranged(), &site(), &model.northbound()).is_empty());
+    assert_eq!(model.rows.len(), 1);
 }
 
 #[test]
@@ -463,7 +639,7 @@ fn half_a_project_gets_no_row() {
 fn a_new_router_template_moves_the_row_and_leaves_the_old_router() {
     let mut model = served().place(Kind::Router, 3, "vpc-shop");
     let site = Site { router: "vpc-{namespace}".parse().unwrap(), ..site() };
-    let desired = desired(&wanted(&owner("shop", "web"), &["192.0.2.7"]), &site).unwrap();
+    let desired = desired(&wanted(&owner("shop", "web"), &["192.0.2.7"]), &site);
     let moved = plan(&desired, &site, &model.northbound());
     let shown: Vec<_> = moved.steps.iter().map(ToString::to_string).collect();
     let name = &desired.rows[0].name;

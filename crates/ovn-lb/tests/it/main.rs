@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test's helpers are tests too")]
 
 mod data_path;
+mod data_path_ranges;
 mod drift;
 mod eips;
 mod fence;

@@ -2,6 +2,7 @@
 
 use groundcrew_testkit::ovn::Northbound;
 use groundcrew_testkit::{Signal, eventually};
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use crate::harness::{Project, SOON, get, rows};
@@ -100,15 +101,27 @@ async fn an_address_of_somebody_else_or_of_no_pool_is_refused() {
 }
 
 #[tokio::test]
-async fn source_ranges_are_refused_not_ignored() {
+async fn where_source_ranges_cannot_be_enforced_a_service_is_closed_not_open() {
     let project = Project::new("ranges").await;
     let northbound = project.northbound().await;
     project.pool(8).await;
     let _controller = project.controller(&northbound).await;
-    project.create("web", json!({ "loadBalancerSourceRanges": ["203.0.113.0/24"] })).await;
-    project.until_reason("web", "SourceRangesUnsupported").await;
-    assert_eq!(northbound.nbctl(["lb-list"]).await.unwrap(), "", "it is not open to everybody");
-    assert_eq!(project.eip_list().await, [], "what is refused takes no address");
+    let router = project.namespace.as_str();
+    // A cable to another router without a switch on the way: there is no place for a rule.
+    let cable = ["lrp-add", router, "cable", "0a:00:00:00:00:01", "10.1.0.1/16", "peer=another"];
+    northbound.nbctl(cable).await.unwrap();
+    project.served("web").await;
+    let ranges = json!({ "spec": { "loadBalancerSourceRanges": ["203.0.113.0/24"] } });
+    project.services().patch("web", &PatchParams::default(), &Patch::Merge(ranges)).await.unwrap();
+    let message = project.until_reason("web", "SourceRangesUnenforceable").await;
+    assert!(message.contains("cable") && message.contains(router), "{message}");
+    assert_eq!(northbound.nbctl(["lb-list"]).await.unwrap(), "", "what was open to everybody is closed");
+
+    northbound.nbctl(["clear", "Logical_Router_Port", "cable", "peer"]).await.unwrap();
+    project.until_reason("web", "Served").await;
+    project.until_nbctl(&northbound, &["lr-lb-list", router], "it is back", |said| !said.is_empty()).await;
+    let rules = northbound.nbctl(["--bare", "--columns=match", "list", "ACL"]).await.unwrap();
+    assert!(rules.contains("tcp.dst == {80}"), "{rules}");
 }
 
 #[tokio::test]

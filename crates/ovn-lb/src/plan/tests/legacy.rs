@@ -47,7 +47,7 @@ proptest! {
         want in wishes(), mut model in models(), old in prop::collection::btree_map(0u8..3, rows_of_kube_dc(), 0..3),
     ) {
         model.rows.extend(old.into_values());
-        let desired = desired(&want, &taking_over()).unwrap();
+        let desired = desired(&want, &taking_over());
         let before = foreign(&model);
         let first = plan(&desired, &taking_over(), &model.northbound());
         model.carry_out(&first);
@@ -66,7 +66,7 @@ proptest! {
     ) {
         model.rows.extend(old.into_values());
         let before = foreign(&model);
-        model.carry_out(&plan(&desired(&want, &site()).unwrap(), &site(), &model.northbound()));
+        model.carry_out(&plan(&desired(&want, &site()), &site(), &model.northbound()));
         prop_assert_eq!(foreign(&model), before);
     }
 }
@@ -92,7 +92,7 @@ fn a_row_with_just_our_addresses_is_adopted_in_place() {
 #[test]
 fn of_two_services_with_one_old_name_the_one_with_the_addresses_gets_the_row() {
     let of = |namespace, service, address| {
-        let desired = desired(&wanted(&owner(namespace, service), &[address]), &taking_over()).unwrap();
+        let desired = desired(&wanted(&owner(namespace, service), &[address]), &taking_over());
         (legacy_of(&desired), desired)
     };
     let (one, _) = of("shop-web", "api", "192.0.2.7");
