@@ -49,7 +49,7 @@ use groundcrew_core::service;
 use groundcrew_core::watch::{Guarded, follow};
 use kube::Api;
 use ovsdb_client::Replica;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{broadcast, mpsc, watch};
 
 pub use args::{Args, Connection};
 pub use desired::Template;
@@ -148,7 +148,8 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
     runtime.tasks.spawn("OVN commits", committing);
     runtime.tasks.spawn("OVN ports", ports.clone().follow(waiting.clone(), looks.clone(), stop.clone()));
     runtime.tasks.spawn("ovn-northd", northd.clone().follow(stop.clone()));
-    let shifts = shift::follow(view.replica.clone(), cluster.clone(), attribute.clone(), stop.clone());
+    let (evidence, changes) = mpsc::unbounded_channel();
+    let shifts = shift::follow(changes, cluster.clone(), attribute.clone(), stop.clone());
     runtime.tasks.spawn("OVN shifts", shifts);
 
     let avoiding = addresses::avoid(addresses.clone(), view.clone(), stop.clone());
@@ -175,6 +176,7 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
         addresses,
         begun,
         attribute,
+        evidence,
         waiting,
         ports,
         health_check_sources: args.health_check_source,

@@ -10,14 +10,14 @@ use groundcrew_api::names::annotation::{
 };
 use groundcrew_api::names::finalizer;
 use groundcrew_core::drift::Attribute;
-use groundcrew_core::leader::Term;
+use groundcrew_core::leader::{Moment, Term};
 use groundcrew_core::provider::{
     Caveat, Difference, Held, Ingress, IpMode, Listing, Living, LoadBalancers, Look, Owned, Owner, ProviderError,
     Reachable, Verdict, Wanted,
 };
 use groundcrew_core::runtime::Readiness;
 use ovsdb_client::StrMap;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{broadcast, mpsc, watch};
 use tracing::debug;
 
 use crate::addresses::{Addresses, bound_to, taken};
@@ -33,6 +33,7 @@ use crate::northbound::Northbound;
 use crate::northd::Northd;
 use crate::plan::{self, Legacy, Plan, Step, legacy, plan};
 use crate::ports::Ports;
+use crate::shift;
 use crate::unseen::Unseen;
 use crate::view::View;
 use crate::waiting::{Obstacle, Waiting};
@@ -53,6 +54,7 @@ pub(crate) struct Ovn {
     pub(crate) memos: Memos,
     pub(crate) plans: Plans,
     pub(crate) attribute: Arc<dyn Attribute>,
+    pub(crate) evidence: mpsc::UnboundedSender<shift::Seen>,
     pub(crate) ports: Arc<Ports>,
     pub(crate) health_check_sources: Vec<IpAddr>,
     pub(crate) looks: broadcast::Sender<Look>,
@@ -305,9 +307,12 @@ impl LoadBalancers for Ovn {
 
     fn changes(&self) -> BoxStream<'static, Look> {
         let (cluster, waiting, unseen) = (self.site.cluster.clone(), self.waiting.clone(), self.unseen.clone());
+        let evidence = self.evidence.clone();
         let rows = self.view.replica.changes().into_stream().flat_map(move |changed| {
             let looks = looks(&changed.before, &changed.after, &changed.rows, &cluster, &waiting);
             let written = unseen.passed(changed.after.generation()).into_iter().map(Look::At);
+            // Nobody asks any more when the process ends.
+            let _ = evidence.send((Moment::now(), changed));
             stream::iter(looks.into_iter().chain(written))
         });
         let addresses = stream::unfold(self.looks.subscribe(), |mut looks| async move {

@@ -2,32 +2,40 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use groundcrew_api::names::kube_ovn::is_own_load_balancer;
 use groundcrew_core::drift::{Attribute, Shift};
 use groundcrew_core::leader::Moment;
-use ovsdb_client::{Replica, Row, Rows, Table, Uuid};
+use ovsdb_client::{Changed, Row, Rows, Table, Uuid};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::marks;
 use crate::northbound::{LoadBalancer, Northbound};
 
+/// Counting every row takes a few milliseconds with ten thousand of them. Whoever puts them right goes first.
+const AFTER_THE_REPAIR: Duration = Duration::from_millis(5);
+
+/// A change, and when it was seen. It comes from the listener that has it put right: one of our own might be told of it
+/// together with the repair, and would see nothing gone.
+pub(crate) type Seen = (Moment, Changed<Northbound>);
+
 /// Shows every change that took something to `attribute`, until `stop`.
 pub(crate) async fn follow(
-    replica: Replica<Northbound>,
+    mut changes: mpsc::UnboundedReceiver<Seen>,
     cluster: Arc<str>,
     attribute: Arc<dyn Attribute>,
     stop: CancellationToken,
 ) {
-    let mut changes = replica.changes();
-    while let Some(changed) = stop.run_until_cancelled(changes.next()).await {
-        let seen = Moment::now();
-        // Whoever puts it right was woken together with us, maybe on the same thread.
-        tokio::task::yield_now().await;
+    while let Some(Some((seen, changed))) = stop.run_until_cancelled(changes.recv()).await {
+        tokio::time::sleep(AFTER_THE_REPAIR).await;
         if let Some(shift) = shift(&changed.before, &changed.after, &changed.rows, &cluster) {
             attribute.observe(&shift, seen);
         }
     }
+    // What comes after the stop is nobody's business.
+    stop.cancelled().await;
 }
 
 /// `None` where nothing is gone.
