@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use groundcrew_api::address_pool::{AddressCounts, AddressPoolStatus, RestingAddress};
 use groundcrew_api::names::condition;
@@ -83,12 +84,12 @@ impl Book {
         resting.retain(|(address, until)| pool.contains(*address) && !now.until(*until).is_zero());
         resting.sort_by_key(|(_, until)| *until);
         let resting = resting.split_off(resting.len().saturating_sub(MOST_RESTING));
-        let known: BTreeSet<IpAddr> = present
+        // One that rests for the second time is known only with its later end.
+        let known: BTreeMap<IpAddr, Duration> = present
             .iter()
-            .filter(|resting| !left(&resting.until, wall).is_zero())
-            .filter_map(|resting| resting.address.parse().ok())
+            .filter_map(|resting| Some((resting.address.parse().ok()?, left(&resting.until, wall))))
             .collect();
-        if resting.iter().all(|(address, _)| known.contains(address)) {
+        if resting.iter().all(|(address, until)| known.get(address).is_some_and(|shown| *shown >= now.until(*until))) {
             // What has rested long enough goes with the next change: the end of a rest is not worth a write.
             return present.to_vec();
         }

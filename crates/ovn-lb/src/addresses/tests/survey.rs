@@ -73,6 +73,21 @@ fn a_namespace_gets_as_many_as_it_may() {
     assert_eq!(world.serve("three").unwrap(), "198.51.100.0");
 }
 
+#[test]
+fn an_address_that_rests_for_the_second_time_rests_until_the_second_end() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.0/32"])]);
+    let (mut told, mut wall) = (Statuses::new(), Timestamp::UNIX_EPOCH);
+    let owner = testing::owner("shop", "web");
+    for _ in 0..2 {
+        world.serve("web").unwrap();
+        world.release(&owner);
+        report(&world, &mut told, wall);
+        let left = told["a"].resting[0].until.0.duration_since(wall);
+        assert!(left >= jiff::SignedDuration::try_from(REST).unwrap(), "{left:?}");
+        (world.now, wall) = (world.now + REST, wall + REST);
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Event {
     Serve(u8),
