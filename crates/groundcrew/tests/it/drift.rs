@@ -26,7 +26,7 @@ async fn lease(lab: &Lab, holder: &str) {
 async fn the_owner_of_the_rows_repairs_a_collection_and_names_it() {
     let lab = Lab::new("collected").await;
     lease(&lab, "kube-ovn-controller-a").await;
-    lab.northbound.nbctl(["lb-add", "vpc-x-tcp-load", "10.96.0.1:443", "10.1.0.1:6443"]).await.unwrap();
+    lab.northbound().nbctl(["lb-add", "vpc-x-tcp-load", "10.96.0.1:443", "10.1.0.1:6443"]).await.unwrap();
     let controller = lab.spawn("owner", |command| command.args(["--kube-ovn-namespace", &lab.namespace]));
     lab.until_leads(&controller).await;
     for name in ["web", "api"] {
@@ -44,7 +44,7 @@ async fn the_owner_of_the_rows_repairs_a_collection_and_names_it() {
 
     // As kube-ovn does it: all that it does not know, in one transaction.
     let line = before.iter().filter(|name| *name != "vpc-x-tcp-load").flat_map(|name| ["--", "lb-del", name]).skip(1);
-    lab.northbound.nbctl(line).await.unwrap();
+    lab.northbound().nbctl(line).await.unwrap();
     let found = "groundcrew_drift_repaired_total{cause=\"kube_ovn_collection\",kind=\"row_missing\"}";
     controller.until_metric(found, SOON, |found| (found - 2.0).abs() < 0.1).await.unwrap();
     assert_eq!(lab.rows().await, before);
@@ -71,10 +71,10 @@ async fn the_watcher_as_a_process_wakes_the_manager_for_a_lost_row() {
     let status = json!({ "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.7" }] } } });
     lab.services().patch_status("web", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
     let row = format!("{}-web-tcp", lab.namespace);
-    lab.northbound.nbctl(["lb-add", &row, "192.0.2.7:80", "10.1.0.41:8080"]).await.unwrap();
+    lab.northbound().nbctl(["lb-add", &row, "192.0.2.7:80", "10.1.0.41:8080"]).await.unwrap();
     let watcher = lab.watcher("watcher").await;
     watcher.until_metric("groundcrew_watcher_services_count", SOON, |n| n > 0.5).await.unwrap();
-    lab.northbound.nbctl(["lb-del", &row]).await.unwrap();
+    lab.northbound().nbctl(["lb-del", &row]).await.unwrap();
     eventually("the manager is woken", SOON, async || {
         let service: Service = lab.services().get("web").await?;
         let annotations = service.metadata.annotations.unwrap_or_default();

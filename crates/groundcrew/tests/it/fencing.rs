@@ -77,7 +77,7 @@ async fn stopped_between_check_and_send(lab: &Lab, write: u32) -> Controller {
     first.process.signal(Signal::SIGCONT).unwrap();
     first.until_metric(LEADING, SOON, |leading| leading < 0.5).await.unwrap();
     // Whatever the sleeper had sent before it learnt that it follows was answered before this transaction of ours.
-    lab.northbound.nbctl(["set", "NB_Global", ".", "options:witness=1"]).await.unwrap();
+    lab.northbound().nbctl(["set", "NB_Global", ".", "options:witness=1"]).await.unwrap();
     assert_eq!(lab.written().await, before);
     let now = lab.services().get("web").await.unwrap();
     assert_eq!(now.metadata.resource_version, served.metadata.resource_version);

@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use groundcrew_api::address_pool::{AddressPool, AddressPoolSpec};
 use groundcrew_testkit::controller::Controller;
 use groundcrew_testkit::kube::{ControlPlane, shared};
-use groundcrew_testkit::ovn::Northbound;
+use groundcrew_testkit::ovn::{Central, Northbound};
 use groundcrew_testkit::{Scratch, eventually};
 use k8s_openapi::api::core::v1::Service;
 use kube::api::PostParams;
@@ -22,7 +22,8 @@ pub(crate) struct Lab {
     control_plane: &'static ControlPlane,
     pub(crate) client: Client,
     pub(crate) namespace: String,
-    pub(crate) northbound: Northbound,
+    /// With northd: a Service waits for it before it is published.
+    central: Central,
     scratch: Scratch,
 }
 
@@ -41,10 +42,10 @@ impl Lab {
         };
         let pools: Api<AddressPool> = Api::all(client.clone());
         pools.create(&PostParams::default(), &AddressPool::new(&namespace, spec)).await.unwrap();
-        let northbound = Northbound::standalone().await.unwrap();
+        let central = Central::start().await.unwrap();
         let switch = format!("{namespace}-default");
-        northbound.nbctl(["lr-add", &namespace, "--", "ls-add", &switch]).await.unwrap();
-        Self { control_plane, client, namespace, northbound, scratch: Scratch::new(name).unwrap() }
+        central.northbound().nbctl(["lr-add", &namespace, "--", "ls-add", &switch]).await.unwrap();
+        Self { control_plane, client, namespace, central, scratch: Scratch::new(name).unwrap() }
     }
 
     pub(crate) async fn start(&self, name: &str) -> Controller {
@@ -77,7 +78,7 @@ impl Lab {
             .args(["--kubeconfig", self.control_plane.kubeconfig_path().to_str().unwrap()])
             .args(["--lease-namespace", &self.namespace])
             .args(["--lease-duration", &format!("{}s", LEASE.as_secs())])
-            .args(["--ovn-nb", &self.northbound.remotes()]);
+            .args(["--ovn-nb", &self.northbound().remotes()]);
         command
     }
 
@@ -123,10 +124,14 @@ impl Lab {
         controller.until_leads(&self.client, &self.namespace, "groundcrew-ovn-lb", SOON).await.unwrap();
     }
 
+    pub(crate) fn northbound(&self) -> &Northbound {
+        self.central.northbound()
+    }
+
     /// Names of the load balancer rows, sorted.
     pub(crate) async fn rows(&self) -> Vec<String> {
         let columns = ["--bare", "--columns=name", "find", "Load_Balancer"];
-        let names = self.northbound.nbctl(columns).await.unwrap();
+        let names = self.northbound().nbctl(columns).await.unwrap();
         let mut names: Vec<_> = names.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
         names.sort();
         names
@@ -136,15 +141,15 @@ impl Lab {
     pub(crate) async fn written(&self) -> String {
         let mut all = String::new();
         for table in ["Load_Balancer", "Logical_Router", "Logical_Switch"] {
-            all.push_str(&self.northbound.nbctl(["list", table]).await.unwrap());
+            all.push_str(&self.northbound().nbctl(["list", table]).await.unwrap());
         }
-        all + &self.northbound.nbctl(["get", "NB_Global", ".", "external_ids"]).await.unwrap()
+        all + &self.northbound().nbctl(["get", "NB_Global", ".", "external_ids"]).await.unwrap()
     }
 
     /// The epochs under which transactions were committed, in the order of the commits: number and identity.
     pub(crate) async fn epochs(&self) -> Vec<(u64, String)> {
         let ours = format!("groundcrew {} ", self.namespace);
-        let comments = self.northbound.comments().await.unwrap();
+        let comments = self.northbound().comments().await.unwrap();
         let epochs = comments.iter().filter_map(|comment| comment.strip_prefix(&ours)?.split_once('/'));
         epochs.map(|(number, identity)| (number.parse().unwrap(), identity.to_owned())).collect()
     }
