@@ -44,6 +44,10 @@ pub struct Queue<K> {
 #[derive(Debug)]
 struct State<K> {
     ready: VecDeque<K>,
+    /// Before all of `ready`, where such a key may be listed, too: then its second turn is none.
+    urgent: VecDeque<K>,
+    /// How many keys wait in the two, each counted once.
+    waiting: usize,
     delayed: BinaryHeap<Reverse<Delayed<K>>>,
     /// Only keys that are queued, delayed, running or failing: an idle key costs nothing.
     keys: HashMap<K, Entry>,
@@ -53,6 +57,8 @@ struct State<K> {
 #[derive(Debug, Default, Clone, Copy)]
 struct Entry {
     ready: bool,
+    /// Listed among the urgent ones.
+    urgent: bool,
     running: bool,
     /// Added while running.
     again: bool,
@@ -61,6 +67,16 @@ struct Entry {
     failures: u32,
     /// Since when somebody should look, while nobody does.
     since: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Marked {
+    /// It waits from now on.
+    New,
+    /// It has been waiting.
+    Waiting,
+    /// It is being worked on, and will be looked at again.
+    Running,
 }
 
 #[derive(Debug)]
@@ -89,7 +105,14 @@ impl<K> Ord for Delayed<K> {
 
 impl<K> Default for Queue<K> {
     fn default() -> Self {
-        let state = State { ready: VecDeque::new(), delayed: BinaryHeap::new(), keys: HashMap::new(), next_delay: 0 };
+        let state = State {
+            ready: VecDeque::new(),
+            urgent: VecDeque::new(),
+            waiting: 0,
+            delayed: BinaryHeap::new(),
+            keys: HashMap::new(),
+            next_delay: 0,
+        };
         Self { state: Mutex::new(state), wake: Notify::new() }
     }
 }
@@ -98,6 +121,12 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     /// Look at this key now. Overtakes a delay: a change may have removed the cause of the failure.
     pub fn add(&self, key: K) {
         self.lock().add(key);
+        self.wake.notify_one();
+    }
+
+    /// Look at this key before all others: something is broken, and ten thousand that are only to be compared may wait.
+    pub fn add_urgent(&self, key: K) {
+        self.lock().add_urgent(key);
         self.wake.notify_one();
     }
 
@@ -112,7 +141,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     /// How many keys wait to be looked at now.
     #[must_use]
     pub fn depth(&self) -> usize {
-        self.lock().ready.len()
+        self.lock().waiting
     }
 
     /// Whether somebody already looks at this key, or will without being told.
@@ -185,24 +214,47 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
 impl<K: Clone + Eq + Hash> State<K> {
     fn add(&mut self, key: K) {
+        if self.mark(&key) == Marked::New {
+            self.ready.push_back(key);
+        }
+    }
+
+    fn add_urgent(&mut self, key: K) {
+        if self.mark(&key) == Marked::Running {
+            return;
+        }
+        let entry = self.keys.entry(key.clone()).or_default();
+        if !std::mem::replace(&mut entry.urgent, true) {
+            self.urgent.push_back(key);
+        }
+    }
+
+    /// Notes that somebody should look at the key.
+    fn mark(&mut self, key: &K) -> Marked {
         let entry = self.keys.entry(key.clone()).or_default();
         entry.delay = None;
         entry.since.get_or_insert_with(Instant::now);
         if entry.running {
             entry.again = true;
-        } else if !entry.ready {
-            entry.ready = true;
-            self.ready.push_back(key);
+            Marked::Running
+        } else if std::mem::replace(&mut entry.ready, true) {
+            Marked::Waiting
+        } else {
+            self.waiting += 1;
+            Marked::New
         }
     }
 
     fn take(&mut self) -> Option<(K, Instant)> {
-        let key = self.ready.pop_front()?;
-        let entry = self.keys.entry(key.clone()).or_default();
-        entry.ready = false;
-        entry.running = true;
-        let since = entry.since.take().unwrap_or_else(Instant::now);
-        Some((key, since))
+        loop {
+            let key = self.urgent.pop_front().or_else(|| self.ready.pop_front())?;
+            // Listed twice, and taken by the first.
+            let Some(entry) = self.keys.get_mut(&key).filter(|entry| entry.ready) else { continue };
+            (entry.ready, entry.urgent, entry.running) = (false, false, true);
+            self.waiting -= 1;
+            let since = entry.since.take().unwrap_or_else(Instant::now);
+            return Some((key, since));
+        }
     }
 
     fn promote(&mut self, now: Instant) {
@@ -346,6 +398,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn an_urgent_key_comes_first_and_once() {
+        let queue = Queue::default();
+        queue.add_all(0..5);
+        queue.add_urgent(3);
+        queue.add_urgent(3);
+        let looks = RefCell::new(Vec::new());
+        drain(&queue, 1, async |key| {
+            looks.borrow_mut().push(key);
+            Outcome::Done
+        })
+        .await;
+        assert_eq!(*looks.borrow(), [3, 0, 1, 2, 4]);
+        queue.add_urgent(7);
+        assert_eq!(queue.depth(), 1);
+        let taken: Vec<_> = queue.take(10).await.into_iter().map(|(key, _)| key).collect();
+        assert_eq!((taken, queue.depth()), (vec![7], 0), "each is counted once");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn no_more_than_the_allowed_number_run_at_once() {
         let queue = Queue::default();
         queue.add_all(0..50);
@@ -390,7 +461,7 @@ mod tests {
 
         /// Whatever mixture of outcomes, each key ends looked at after its last add.
         #[test]
-        fn nothing_that_was_added_is_forgotten(adds in prop::collection::vec((0u8..5, 0u8..4), 1..60)) {
+        fn nothing_that_was_added_is_forgotten(adds in prop::collection::vec((0u8..5, 0u8..5), 1..60)) {
             let rt = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
             rt.block_on(async {
                 let queue = Queue::default();
@@ -404,6 +475,7 @@ mod tests {
                         Some((other, 0)) => { queue.add(other); Outcome::Done }
                         Some((_, 1)) => Outcome::Failed(Retry::Backoff),
                         Some((_, 2)) => Outcome::Again(Duration::from_millis(3)),
+                        Some((other, 3)) => { queue.add_urgent(other); Outcome::Done }
                         _ => Outcome::Done,
                     }
                 }).await;

@@ -155,7 +155,7 @@ async fn listen<P: LoadBalancers>(
     loop {
         match stop.run_until_cancelled(changes.next()).await {
             None => return,
-            Some(Some(Look::At(key))) => queue.add(key),
+            Some(Some(Look::At(key))) => queue.add_urgent(key),
             Some(Some(Look::Everywhere)) => queue.add_all(cache.keys()),
             // A provider that is never told anything relies on the full scan.
             Some(None) => return stop.cancelled().await,

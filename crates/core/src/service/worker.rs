@@ -13,9 +13,10 @@ use crate::key::ServiceKey;
 use crate::provider::LoadBalancers;
 use crate::queue::{Outcome, Queue};
 
-/// As many as are decided on before anything is sent: the first part of a large repair is under way while the next is
-/// planned.
-const MOST_AT_ONCE: usize = 2_500;
+/// As many as are decided on before the queue is asked again for what is urgent: some milliseconds.
+const SLICE: usize = 250;
+/// As many as are put right together: the first part of a large repair is under way while the next is planned.
+const MOST_TOGETHER: usize = 2_500;
 
 pub(super) struct Worker<'a, P> {
     pub(super) reconciler: &'a Reconciler<P>,
@@ -30,6 +31,7 @@ impl<P: LoadBalancers> Worker<'_, P> {
         let mut looks: FuturesUnordered<BoxFuture<'_, (ServiceKey, Outcome)>> = FuturesUnordered::new();
         let mut repairs = FuturesUnordered::new();
         let mut waiting: VecDeque<Glance> = VecDeque::new();
+        let mut together = Vec::new();
         loop {
             while looks.len() < self.concurrency
                 && let Some(glance) = waiting.pop_front()
@@ -42,8 +44,8 @@ impl<P: LoadBalancers> Worker<'_, P> {
                     waiting.extend(failed);
                 }
                 Some(ended) = looks.next() => self.finish([ended]),
-                taken = self.queue.take(MOST_AT_ONCE) => {
-                    let mut together = Vec::new();
+                taken = self.queue.take(SLICE) => {
+                    let (slice, before) = (taken.len(), together.len());
                     for (key, since) in taken {
                         match self.reconciler.glance(Glance::new(key.clone(), since)) {
                             Rest::Nothing(outcome) => self.finish([(key, outcome)]),
@@ -51,8 +53,11 @@ impl<P: LoadBalancers> Worker<'_, P> {
                             Rest::Look(glance) => waiting.push_back(glance),
                         }
                     }
-                    if !together.is_empty() {
-                        repairs.push(self.reconciler.repair(together));
+                    // Nothing waits for company that may not come: only where most of what was looked at is broken, the
+                    // rest of what waits will be, too.
+                    let more_to_come = 2 * (together.len() - before) >= slice && self.queue.depth() > 0;
+                    if together.len() >= MOST_TOGETHER || (!together.is_empty() && !more_to_come) {
+                        repairs.push(self.reconciler.repair(std::mem::take(&mut together)));
                     }
                     self.measure(waiting.len());
                 }
