@@ -128,20 +128,31 @@ impl Drifts {
             let news = state.is_news(key, &differences.iter().map(ToString::to_string).collect::<Vec<_>>());
             return Judgement::Report { news };
         }
-        let judgement = match state.brake.admit(key, now) {
+        match state.brake.admit(key, now) {
             Ok(()) => Judgement::Drift,
-            Err(held) => Judgement::Held { held, news: state.is_news(key, &held.until) },
-        };
-        self.flapping.set(state.brake.flapping_count(now).try_into().unwrap_or(i64::MAX));
-        judgement
+            Err(held) => {
+                let news = state.is_news(key, &held.until);
+                if news {
+                    self.measure(&state, now);
+                }
+                Judgement::Held { held, news }
+            }
+        }
     }
 
     /// The hold that a Service is under, or was until a moment ago.
     pub(super) fn flapping(&self, key: &ServiceKey, now: Moment) -> Option<Held> {
-        let state = self.lock();
-        let flapping = state.brake.flapping(key, now);
+        self.lock().brake.flapping(key, now)
+    }
+
+    /// Tells how many are changed again and again. It looks at all that were ever repaired, so that it is not asked for
+    /// each of them.
+    pub(super) fn count(&self) {
+        self.measure(&self.lock(), Moment::now());
+    }
+
+    fn measure(&self, state: &State, now: Moment) {
         self.flapping.set(state.brake.flapping_count(now).try_into().unwrap_or(i64::MAX));
-        flapping
     }
 
     /// Has it reported.

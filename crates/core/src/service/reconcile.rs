@@ -295,6 +295,9 @@ impl<P: LoadBalancers> Reconciler<P> {
         }
         let (status, outcome) = self.status(&wanted, &reachable);
         self.publish(service, &status, term).await?;
+        if status::says_flapping(service) {
+            self.drifts.count();
+        }
         self.announce(service, &reachable);
         Ok(outcome)
     }

@@ -65,6 +65,7 @@ impl<P: LoadBalancers> Scan<'_, P> {
             }
             restless.push(key);
         }
+        reconciler.drifts.count();
         self.queue.add_all(restless);
     }
 

@@ -138,3 +138,8 @@ pub(crate) fn says_caveat(service: &Service, caveat: &Caveat) -> bool {
 pub(crate) fn says_served(service: &Service) -> bool {
     service.conditions.iter().any(|c: &Condition| &*c.kind == READY && &*c.status == "True")
 }
+
+/// Whether our own condition says that somebody changes it again and again.
+pub(crate) fn says_flapping(service: &Service) -> bool {
+    service.conditions.iter().any(|c: &Condition| &*c.kind == DRIFT_FLAPPING && &*c.status == "True")
+}
