@@ -1,14 +1,12 @@
 //! What the watcher can be told. Each flag has an environment twin.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use groundcrew_core::runtime::duration;
-use ovsdb_client::{Config, Endpoint, Tls};
+use groundcrew_ovn::{Connection, Template};
 
 use crate::attribution::AttributionArgs;
-use crate::names::Template;
 
 /// How a repair is brought about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -42,25 +40,8 @@ pub struct Args {
     #[arg(long, env = "GROUNDCREW_REPAIR_TIME", value_name = "TIME", default_value = "30s", value_parser = interval)]
     pub repair_time: Duration,
 
-    /// OVN's northbound database: tcp:HOST:PORT, ssl:HOST:PORT or unix:PATH, comma-separated for a cluster
-    #[arg(long, env = "GROUNDCREW_OVN_NB", value_name = "ENDPOINTS", value_delimiter = ',', required = true)]
-    pub ovn_nb: Vec<Endpoint>,
-
-    /// Certificates of the authorities that ssl: servers must have theirs from (PEM)
-    #[arg(long, env = "GROUNDCREW_OVN_CA", value_name = "FILE")]
-    pub ovn_ca: Option<PathBuf>,
-
-    /// Our certificate for ssl: servers (PEM)
-    #[arg(long, env = "GROUNDCREW_OVN_CERTIFICATE", value_name = "FILE", requires_all = ["ovn_key", "ovn_ca"])]
-    pub ovn_certificate: Option<PathBuf>,
-
-    /// The key of our certificate (PEM)
-    #[arg(long, env = "GROUNDCREW_OVN_KEY", value_name = "FILE", requires = "ovn_certificate")]
-    pub ovn_key: Option<PathBuf>,
-
-    /// Do not compare the name in the server's certificate: those of ovs-pki have none that could match
-    #[arg(long, env = "GROUNDCREW_OVN_ANY_NAME", requires = "ovn_ca")]
-    pub ovn_any_name: bool,
+    #[command(flatten)]
+    pub connection: Connection,
 
     /// The logical router of a namespace; {namespace} stands for its name
     #[arg(long, env = "GROUNDCREW_OVN_ROUTER", value_name = "TEMPLATE", default_value = "{namespace}")]
@@ -72,21 +53,6 @@ pub struct Args {
 
     #[command(flatten)]
     pub attribution: AttributionArgs,
-}
-
-impl Args {
-    pub(crate) fn connection(&self) -> Config {
-        let config = Config::new(self.ovn_nb.iter().cloned());
-        let Some(ca) = &self.ovn_ca else { return config };
-        let mut tls = Tls::new(ca);
-        if let (Some(certificate), Some(key)) = (&self.ovn_certificate, &self.ovn_key) {
-            tls = tls.identity(certificate, key);
-        }
-        if self.ovn_any_name {
-            tls = tls.any_name();
-        }
-        config.tls(tls)
-    }
 }
 
 /// Without a pause it would be a busy loop.

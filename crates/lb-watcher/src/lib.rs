@@ -37,19 +37,19 @@ use std::sync::{Arc, Mutex};
 use groundcrew_core::queue::Queue;
 use groundcrew_core::runtime::{Runtime, RuntimeArgs, StartError};
 use groundcrew_core::watch::follow;
+use groundcrew_ovn::OVN;
 use kube::Api;
 use ovsdb_client::Replica;
 
 pub use args::{Args, Trigger};
 pub use attribution::{Attribution, AttributionArgs, LABELS};
-pub use names::Template;
 
 use book::{Book, Patience};
 use cluster::{Cluster, ServiceSink, SliceSink};
 use metrics::Metrics;
 use report::Reporter;
 use request::Requests;
-use view::{OVN, View};
+use view::View;
 use wanted::Site;
 use watcher::{State, Watcher};
 
@@ -76,7 +76,7 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
         Box::new(move |key| queue.add(key))
     };
     let cluster = Arc::new(Cluster::new(wake));
-    let view = View { replica: Replica::open(args.connection()) };
+    let view = View { replica: Replica::open(args.connection.config()) };
     let patience = Patience { settle: args.settle_time, repair: args.repair_time };
     let watcher = Arc::new(Watcher {
         site: Site { router: args.ovn_router, switch: args.ovn_switch },
@@ -109,7 +109,9 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
         let (queue, cluster) = (queue.clone(), cluster.clone());
         move || queue.add_all(cluster.keys())
     };
-    runtime.tasks.spawn("OVN connection", view.follow(metrics.connected, ready.clone(), stop.clone(), all.clone()));
+    let ovn = view.replica.client().clone();
+    let connection = groundcrew_ovn::follow(ovn, metrics.connected, ready.clone(), stop.clone(), all.clone());
+    runtime.tasks.spawn("OVN connection", connection);
 
     // The rest begins when everything was read once: half a view is a false alarm.
     let (runtime_, watcher_) = (runtime.clone(), watcher.clone());

@@ -1,45 +1,10 @@
 //! kube-dc's names: which row belongs to which Service, and where it hangs.
 
-use std::fmt;
-use std::str::FromStr;
-
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::provider::Protocol;
 
 /// The protocols that kube-dc makes rows for.
 pub(crate) const PROTOCOLS: [Protocol; 2] = [Protocol::Tcp, Protocol::Udp];
-
-const PLACEHOLDER: &str = "{namespace}";
-
-/// A name with a place for the namespace.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Template(String);
-
-impl Template {
-    pub(crate) fn of(&self, namespace: &str) -> String {
-        self.0.replace(PLACEHOLDER, namespace)
-    }
-}
-
-impl FromStr for Template {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text.replace(PLACEHOLDER, "").contains(['{', '}']) {
-            return Err(format!("the only placeholder is {PLACEHOLDER}"));
-        }
-        if text.is_empty() {
-            return Err("a name cannot be empty".into());
-        }
-        Ok(Self(text.to_owned()))
-    }
-}
-
-impl fmt::Display for Template {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// The row of a Service for one protocol.
 pub(crate) fn row_name(key: &ServiceKey, protocol: Protocol) -> String {

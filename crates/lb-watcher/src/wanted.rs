@@ -5,9 +5,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 
 use groundcrew_core::provider::Protocol;
+use groundcrew_ovn::Template;
 
 use crate::cluster::{Service, Slice};
-use crate::names::{PROTOCOLS, Template, row_name};
+use crate::names::{PROTOCOLS, row_name};
 
 /// Where a namespace's load balancers hang.
 #[derive(Debug, Clone)]

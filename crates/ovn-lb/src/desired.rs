@@ -1,11 +1,10 @@
 //! What the northbound database should say about one Service. Pure.
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::str::FromStr;
 use std::sync::Arc;
 
 use groundcrew_core::provider::{Frontend, Owner, Protocol, Wanted};
+use groundcrew_ovn::Template;
 use ovsdb_client::{Set, StrMap, Uuid};
 
 use crate::kube_ovn::Places;
@@ -39,38 +38,6 @@ impl Site {
     /// The logical switch of a namespace.
     pub(crate) fn switch_of(&self, namespace: &str) -> String {
         self.places.of(namespace).switch.map_or_else(|| self.switch.of(namespace), |switch| switch.to_string())
-    }
-}
-
-/// A name with a place for the namespace.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Template(String);
-
-const PLACEHOLDER: &str = "{namespace}";
-
-impl Template {
-    fn of(&self, namespace: &str) -> String {
-        self.0.replace(PLACEHOLDER, namespace)
-    }
-}
-
-impl FromStr for Template {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text.replace(PLACEHOLDER, "").contains(['{', '}']) {
-            return Err(format!("the only placeholder is {PLACEHOLDER}"));
-        }
-        if text.is_empty() {
-            return Err("a name cannot be empty".into());
-        }
-        Ok(Self(text.to_owned()))
-    }
-}
-
-impl fmt::Display for Template {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 
@@ -316,13 +283,5 @@ mod tests {
         assert_eq!(inside.vips, outside.vips);
         assert_eq!(inside.options.get("affinity_timeout"), None);
         assert_eq!(inside.selection_fields.iter().map(|field| &**field).collect::<Vec<_>>(), ["eth_src", "ip_src"]);
-    }
-
-    #[test]
-    fn a_template_has_one_placeholder_only() {
-        assert_eq!("vpc-{namespace}".parse::<Template>().unwrap().of("shop"), "vpc-shop");
-        assert_eq!("lr0".parse::<Template>().unwrap().of("shop"), "lr0");
-        assert!("{ns}".parse::<Template>().is_err());
-        assert!("".parse::<Template>().is_err());
     }
 }

@@ -45,7 +45,7 @@ impl OvnLeftovers {
     /// Connects to OVN as the controller does.
     #[must_use]
     pub fn new(args: &Args, client: Client, cluster: Arc<str>, deadline: Duration) -> Self {
-        Self { view: View { replica: Replica::open(args.connection()) }, client, cluster, deadline }
+        Self { view: View { replica: Replica::open(args.connection.config()) }, client, cluster, deadline }
     }
 
     fn rows(&self) -> Result<Vec<Leftover>, ProviderError> {
@@ -190,21 +190,29 @@ impl OvnLeftovers {
         let name = meta.name.as_deref().unwrap_or_default();
         let known = Preconditions { uid: meta.uid.clone(), resource_version: meta.resource_version.clone() };
         let params = DeleteParams { preconditions: Some(known), ..DeleteParams::default() };
-        let gone_is_fine = |answer: Result<(), kube::Error>| match answer {
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            answer => answer.map_err(|error| ProviderError::from_kube(tried, &error)),
+        let refused = |error| ProviderError::from_kube(tried, &error);
+        let delete = async {
+            match api.delete(name, &params).await {
+                Ok(answer) => Ok(answer.left()),
+                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+                Err(error) => Err(refused(error)),
+            }
         };
-        let delete = async { gone_is_fine(api.delete(name, &params).await.map(drop)) };
-        term.write(self.deadline, delete).await?;
-        let finalizers: Vec<_> = meta.finalizers.iter().flatten().collect();
-        let kept: Vec<_> = finalizers.iter().filter(|f| ***f != *finalizer::EIP).collect();
-        if kept.len() == finalizers.len() {
+        let Some(left) = term.write(self.deadline, delete).await? else { return Ok(()) };
+        let finalizers = left.meta().finalizers.iter().flatten();
+        let (ours, kept): (Vec<_>, Vec<_>) = finalizers.partition(|f| **f == *finalizer::EIP);
+        if ours.is_empty() {
             return Ok(());
         }
-        // Another object under this name has another uid, and refuses.
-        let patch = json!({ "metadata": { "uid": meta.uid, "finalizers": kept } });
-        let let_go =
-            async { gone_is_fine(api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(drop)) };
+        let version = &left.meta().resource_version;
+        let patch = json!({ "metadata": { "uid": meta.uid, "resourceVersion": version, "finalizers": kept } });
+        let let_go = async {
+            match api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+                Ok(_) => Ok(()),
+                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+                Err(error) => Err(refused(error)),
+            }
+        };
         Ok(term.write(self.deadline, let_go).await?)
     }
 }

@@ -14,7 +14,6 @@
 mod addresses;
 mod args;
 mod commit;
-mod connection;
 mod desired;
 mod error;
 mod fence;
@@ -47,19 +46,18 @@ use groundcrew_core::drift::Attribute;
 use groundcrew_core::runtime::{Runtime, StartError};
 use groundcrew_core::service;
 use groundcrew_core::watch::{Guarded, follow};
+use groundcrew_ovn::OVN;
 use kube::Api;
 use ovsdb_client::Replica;
 use tokio::sync::{broadcast, mpsc, watch};
 
-pub use args::{Args, Connection};
-pub use desired::Template;
+pub use args::Args;
 pub use kube_ovn::AddressSource;
 pub use leftovers::OvnLeftovers;
 pub use rows::{RowsArgs, rows};
 
 use addresses::{Addresses, EipSink, PoolSink, Rules};
 use commit::Committer;
-use connection::OVN;
 use desired::Site;
 use kube_ovn::{KubeOvn, OvnEipSink, SubnetSink, VpcSink, discover};
 use memo::{Memos, Plans};
@@ -90,8 +88,8 @@ const MOST_LOOKS: usize = 16_384;
 /// was ours.
 pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>) -> Result<(), StartError> {
     let metrics = Metrics::new(&runtime.registry)?;
-    let view = View { replica: Replica::open(args.connection()) };
-    let (waiting, ports) = (Waiting::default(), Arc::new(Ports::new(args.connection())));
+    let view = View { replica: Replica::open(args.connection.config()) };
+    let (waiting, ports) = (Waiting::default(), Arc::new(Ports::new(args.connection.config())));
     let looks = broadcast::Sender::new(MOST_LOOKS);
     let (cluster, deadline) = (runtime.cluster_id.clone(), runtime.write_deadline);
     let found = discover(runtime, args.address_source).await?;
@@ -143,7 +141,8 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
     let sink = Guarded::new(PoolSink::new(addresses.clone()), "addresspools", runtime)?;
     let pools = follow(Api::all(client.clone()), POOLS, sink, ready.clone(), stop.clone());
     runtime.tasks.spawn("AddressPool watch", pools);
-    let connection = connection::follow(view.replica.client().clone(), metrics, ready.clone(), stop.clone());
+    let client_ = view.replica.client().clone();
+    let connection = groundcrew_ovn::follow(client_, metrics.connected, ready.clone(), stop.clone(), || {});
     runtime.tasks.spawn("OVN connection", connection);
     runtime.tasks.spawn("OVN commits", committing);
     runtime.tasks.spawn("OVN ports", ports.clone().follow(waiting.clone(), looks.clone(), stop.clone()));

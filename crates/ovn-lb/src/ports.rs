@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
-use crate::view::{View, explain};
+use crate::view::View;
 use crate::waiting::{Obstacle, Waiting};
 
 /// For the first read.
@@ -91,7 +91,7 @@ impl Ports {
         let replica = &self.view().replica;
         let seen = replica.snapshot();
         if seen.generation() == 0 {
-            return Err(Error::OutOfSight { why: explain(&replica.client().state()) });
+            return Err(Error::OutOfSight { why: replica.client().state().to_string() });
         }
         Ok(seen)
     }

@@ -5,14 +5,14 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use groundcrew_api::names::kube_ovn::is_own_load_balancer;
+use groundcrew_ovn::Connection;
 use ovsdb_client::{Replica, Uuid};
 use tokio::time::timeout;
 
-use crate::args::Connection;
 use crate::error::Error;
 use crate::marks;
 use crate::northbound::{LoadBalancer, Northbound};
-use crate::view::{View, explain};
+use crate::view::View;
 
 /// For connecting and reading.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -40,7 +40,7 @@ pub struct RowsArgs {
 pub async fn rows(args: &RowsArgs) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
     let view: View = View { replica: Replica::open(args.connection.config()) };
     let Ok(nb) = timeout(PATIENCE, view.replica.synced()).await else {
-        return Err(Box::new(Error::OutOfSight { why: explain(&view.replica.client().state()) }));
+        return Err(Box::new(Error::OutOfSight { why: view.replica.client().state().to_string() }));
     };
     Ok(show(&nb, args.cluster_id.as_deref(), args.foreign))
 }

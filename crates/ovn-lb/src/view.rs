@@ -16,17 +16,7 @@ impl<D: Database> View<D> {
     pub(crate) fn now(&self) -> Result<Snapshot<D>, Error> {
         match self.replica.client().state() {
             State::InSync { .. } => Ok(self.replica.snapshot()),
-            state => Err(Error::OutOfSight { why: explain(&state) }),
+            state => Err(Error::OutOfSight { why: state.to_string() }),
         }
-    }
-}
-
-/// A connection's state for a person who waits for it.
-pub(crate) fn explain(state: &State) -> String {
-    match state {
-        State::Connecting => "connecting".into(),
-        State::Disconnected { error } => error.to_string(),
-        State::Syncing { endpoint } => format!("reading it from {endpoint}"),
-        State::InSync { endpoint } => format!("in sync with {endpoint}"),
     }
 }

@@ -1,5 +1,6 @@
 //! What can be observed about a session from outside.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,6 +27,18 @@ pub enum State {
         /// The server.
         endpoint: Endpoint,
     },
+}
+
+/// For a person who waits for it.
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connecting => f.write_str("connecting"),
+            Self::Disconnected { error } => error.fmt(f),
+            Self::Syncing { endpoint } => write!(f, "reading it from {endpoint}"),
+            Self::InSync { endpoint } => write!(f, "in sync with {endpoint}"),
+        }
+    }
 }
 
 /// Why a replica was read anew instead of resumed.

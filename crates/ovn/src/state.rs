@@ -2,31 +2,37 @@
 
 use groundcrew_core::runtime::Readiness;
 use ovsdb_client::{Client, State};
+use prometheus::IntGauge;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::metrics::Metrics;
-use crate::view::explain;
-
 /// What readiness calls it.
-pub(crate) const OVN: &str = "OVN's northbound database";
+pub const OVN: &str = "OVN's northbound database";
 
-/// Follows the connection until `stop`. Ready is said once: a controller that has lost OVN is not better restarted.
-pub(crate) async fn follow(client: Client, metrics: Metrics, ready: Readiness, stop: CancellationToken) {
+/// Follows the connection until `stop`, and calls `back` each time that everything was read. Ready is said once: a
+/// controller that has lost OVN is not better restarted.
+pub async fn follow(
+    client: Client,
+    connected: IntGauge,
+    ready: Readiness,
+    stop: CancellationToken,
+    back: impl Fn() + Send,
+) {
     let mut states = client.watch_state();
     loop {
         let state = states.borrow_and_update().clone();
-        metrics.connected.set(matches!(state, State::InSync { .. }).into());
+        connected.set(matches!(state, State::InSync { .. }).into());
         match &state {
             State::InSync { endpoint } => {
                 info!(%endpoint, "in sync with {OVN}");
                 ready.done(OVN);
+                back();
             }
             State::Disconnected { error } => {
                 warn!(%error, "cannot see {OVN}; trying again");
-                ready.explain(OVN, explain(&state));
+                ready.explain(OVN, state.to_string());
             }
-            State::Connecting | State::Syncing { .. } => ready.explain(OVN, explain(&state)),
+            State::Connecting | State::Syncing { .. } => ready.explain(OVN, state.to_string()),
         }
         if !matches!(stop.run_until_cancelled(states.changed()).await, Some(Ok(()))) {
             // The session ends with its last user, which is us; so this is the stop.
