@@ -5,6 +5,7 @@ use kube::CustomResourceExt;
 
 use crate::address_pool::AddressPool;
 use crate::eip;
+use crate::floating_ip::FloatingIP;
 
 /// Every custom resource definition of groundcrew, always in the same order.
 ///
@@ -12,7 +13,7 @@ use crate::eip;
 /// address in use.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    let mut crds = vec![eip::crd(), AddressPool::crd()];
+    let mut crds = vec![eip::crd(), AddressPool::crd(), FloatingIP::crd()];
     for crd in &mut crds {
         // Not by the derive's `annotation` and `label`, which would put them on every object made with `new` as well.
         crd.metadata.annotations = Some(map([("helm.sh/resource-policy", "keep")]));

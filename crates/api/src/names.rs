@@ -36,6 +36,10 @@ pub mod annotation {
     /// On an `OvnEip`: `namespace/name` of the EIp it was made for. An annotation because the two together may be
     /// longer than a label value.
     pub const OWNER: &str = "groundcrew.dev/owner";
+    /// On the Lease of a node agent: where other agents ask it whether it reaches the API server.
+    pub const AGENT_URL: &str = "groundcrew.dev/agent-url";
+    /// On the Lease of a node agent, while the node cannot hold any address: why, in words. Its addresses should move.
+    pub const UNABLE: &str = "groundcrew.dev/unable";
     /// On an `OvnEip` of ours that is stuck in deletion: when it was last changed so that kube-ovn looks at it.
     pub const TOUCHED: &str = "groundcrew.dev/touched";
     /// On a `Vpc`: which entries of `spec.policyRoutes` are ours. The entries themselves have no room for a mark.
@@ -57,6 +61,8 @@ pub mod label {
     pub const CLUSTER: &str = "groundcrew.dev/cluster";
     /// On what we make: the uid of the object it was made for, so that a namesake made later does not inherit it.
     pub const OWNER_UID: &str = "groundcrew.dev/owner-uid";
+    /// On the Lease of a node agent: the node's name.
+    pub const AGENT_NODE: &str = "groundcrew.dev/agent-node";
 }
 
 /// Finalizers.
@@ -73,6 +79,18 @@ pub mod finalizer {
     /// kube-ovn's own, on an `OvnEip`. Seeing it on an object in deletion that does not go means that kube-ovn missed
     /// the deletion and has to be woken by a change.
     pub const KUBE_OVN: &str = "kubeovn.io/kube-ovn-controller";
+}
+
+/// Leases.
+pub mod lease {
+    /// The Lease that the agent on this node renews while it lives, in the namespace of the agents. It has a random
+    /// `holderIdentity` for each run; an empty one says that the agent ended in order and holds nothing any more.
+    ///
+    /// `leaseDurationSeconds` is how long after the last renewal the node may still answer for its addresses.
+    #[must_use]
+    pub fn of_node(node: &str) -> String {
+        format!("groundcrew-node-{node}")
+    }
 }
 
 /// Values of `spec.loadBalancerClass` that are ours.

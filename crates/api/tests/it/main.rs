@@ -4,6 +4,7 @@
 mod address_pool;
 mod definitions;
 mod eip;
+mod floating_ip;
 mod kube_ovn;
 mod rules;
 mod server;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use groundcrew_api::address_pool::{AddressCounts, AddressPool};
 use groundcrew_api::crds;
 use groundcrew_api::eip::{EIp, EIpOwner, EIpSpec, EIpStatus, OwnershipType};
+use groundcrew_api::floating_ip::FloatingIP;
 use groundcrew_testkit::eventually;
 use groundcrew_testkit::kube::shared;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::address_pool::{BAD, EXCLUDED_FORM, GOOD, pool};
+use crate::floating_ip::{FORM, UNICAST, fip};
 
 const SOON: Duration = Duration::from_mins(1);
 const MANAGER: &str = "groundcrew-test";
@@ -284,4 +286,32 @@ async fn an_eip_status_is_kept_with_the_keys_that_commands_ask_for() {
     let unknown = Patch::Merge(json!({"status": {"ownershipType": "Borrowed"}}));
     let told = eips.patch_status("slb-etcd-lb-x7k2p", &PatchParams::default(), &unknown).await.unwrap_err();
     assert!(told.to_string().contains(r#"supported values: "Released", "Shared", "Exclusive""#), "{told}");
+}
+
+#[tokio::test]
+async fn the_server_guards_the_address_and_the_serial_of_a_floating_ip() {
+    let fips = raw::<FloatingIP>(client().await, None);
+    for (address, message) in [("2001:DB8::7", FORM), ("127.0.0.1", UNICAST)] {
+        let name = address.to_lowercase().replace(':', "-");
+        let told = refusal(&fips, &fip(&name, &json!({"address": address, "serial": 1}))).await.unwrap();
+        let (path, message) = message.split_once(": ").unwrap();
+        assert!(told.contains(&format!("{path}: Invalid value: \"{address}\": {message}")), "{told}");
+    }
+    let told = refusal(&fips, &fip("web", &json!({"address": "203.0.113.7", "serial": 1}))).await.unwrap();
+    assert!(told.ends_with("the name must be the address, with dashes for colons: so no address has two objects"));
+
+    for address in ["203.0.113.7", "2001:db8::7"] {
+        let name = FloatingIP::name_of(address.parse().unwrap());
+        let object = fip(&name, &json!({"address": address, "serial": 4, "holder": "a"}));
+        fips.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+        let edit = async |spec: Value| {
+            let edited = fips.patch(&name, &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await;
+            edited.err().map(|error| error.to_string())
+        };
+        let told = edit(json!({"holder": "b"})).await.unwrap();
+        assert!(told.contains("serial must rise when holder changes"), "{told}");
+        let told = edit(json!({"address": "203.0.113.8"})).await.unwrap();
+        assert!(told.contains("address is immutable"), "{told}");
+        assert_eq!(edit(json!({"holder": "b", "serial": 5, "evicted": "a"})).await, None);
+    }
 }
