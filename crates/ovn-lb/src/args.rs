@@ -26,6 +26,11 @@ pub struct Args {
     #[arg(long, env = "GROUNDCREW_OVN_SWITCH", value_name = "TEMPLATE", default_value = "{namespace}-default")]
     pub ovn_switch: Template,
 
+    /// The load balancer group of a namespace, likewise: rows are put into it instead of on router and switch. It must be
+    /// there, and be on the project's router and switch and on no other router
+    #[arg(long, env = "GROUNDCREW_OVN_LOAD_BALANCER_GROUP", value_name = "TEMPLATE")]
+    pub ovn_load_balancer_group: Option<Template>,
+
     /// An unused address of the backends' network that health checks are sent from, comma-separated for several networks
     #[arg(long, env = "GROUNDCREW_HEALTH_CHECK_SOURCE", value_name = "ADDRESSES", value_delimiter = ',')]
     pub health_check_source: Vec<IpAddr>,
@@ -60,6 +65,20 @@ pub struct Args {
     pub service: ServiceArgs,
 }
 
+impl Args {
+    /// Refuses what cannot work, before anything is started.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let is_one = |template: &Template| template.of("a") == template.of("b");
+        match &self.ovn_load_balancer_group {
+            Some(group) if is_one(group) && !(is_one(&self.ovn_router) && is_one(&self.ovn_switch)) => Err(format!(
+                "--ovn-load-balancer-group {group}: each project has a router and a switch of its own, and a group on all of \
+                 them would serve the addresses of one project to the others; put {{namespace}} into its name"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::{CommandFactory, Parser};
@@ -80,6 +99,18 @@ mod tests {
         assert_eq!(args.ovn_switch.to_string(), "{namespace}-default");
         assert!(Program::try_parse_from(["x"]).is_err());
         assert!(Program::try_parse_from(["x", "--ovn-nb", "unix:/x", "--ovn-router", "{ns}"]).is_err());
+    }
+
+    #[test]
+    fn one_group_for_all_projects_is_refused_unless_they_share_router_and_switch() {
+        let check = |flags: &[&str]| {
+            Program::parse_from(["x", "--ovn-nb", "unix:/x"].iter().chain(flags)).args.check().map_err(drop)
+        };
+        assert_eq!(check(&["--ovn-load-balancer-group=all"]), Err(()));
+        assert_eq!(check(&["--ovn-load-balancer-group=all", "--ovn-router=lr0"]), Err(()));
+        assert_eq!(check(&["--ovn-load-balancer-group=all", "--ovn-router=lr0", "--ovn-switch=ls0"]), Ok(()));
+        assert_eq!(check(&["--ovn-load-balancer-group={namespace}-lbs"]), Ok(()));
+        assert_eq!(check(&[]), Ok(()));
     }
 
     #[test]

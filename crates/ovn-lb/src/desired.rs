@@ -23,6 +23,8 @@ pub(crate) struct Site {
     pub(crate) cluster: Arc<str>,
     pub(crate) router: Template,
     pub(crate) switch: Template,
+    /// The load balancer group of a namespace, where rows are attached by way of one.
+    pub(crate) group: Option<Template>,
     /// Whether rows that kube-dc made for our Services are adopted.
     pub(crate) take_over: bool,
     /// What kube-ovn says, which counts for more than the templates.
@@ -47,6 +49,8 @@ pub(crate) struct Desired {
     pub(crate) owner: Owner,
     pub(crate) router: String,
     pub(crate) switch: String,
+    /// The group that the rows are in, instead of being attached to router and switch themselves.
+    pub(crate) group: Option<String>,
     /// One for each protocol, in the order of the protocols; with affinity two. None: nothing should be there.
     pub(crate) rows: Vec<Row>,
     /// Who may not connect, if not everybody may.
@@ -56,7 +60,7 @@ pub(crate) struct Desired {
 /// For whom a row is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Clients {
-    /// Everybody: it is on the router and on the switch.
+    /// Everybody: it is on the router and on the switch, or in the group that is on both.
     All,
     /// It is on the router alone.
     Outside,
@@ -68,7 +72,7 @@ impl Clients {
     /// Whether a row for them belongs there.
     pub(crate) fn are_served_by(self, kind: Kind) -> bool {
         match self {
-            Self::All => true,
+            Self::All => kind != Kind::Group,
             Self::Outside => kind == Kind::Router,
             Self::Inside => kind == Kind::Switch,
         }
@@ -111,6 +115,7 @@ impl Desired {
             owner: owner.clone(),
             router: site.router_of(namespace),
             switch: site.switch_of(namespace),
+            group: None,
             rows: Vec::new(),
             guard: None,
         }
@@ -122,6 +127,10 @@ pub(crate) fn desired(want: &Wanted, site: &Site) -> Desired {
     let owner = want.owner();
     let mut desired = Desired::nothing(owner, site);
     desired.guard = guard(want, &desired.router, site);
+    // A group is on the router and the switch alike, and perhaps on switches that our rules are not on. Rows that are
+    // for some clients only are attached by themselves.
+    let is_for_all = want.affinity.is_none() && want.source_ranges.is_empty();
+    desired.group = site.group.as_ref().filter(|_| is_for_all).map(|group| group.of(&owner.key.namespace));
     let used = PROTOCOLS.into_iter().filter(|p| want.frontends.iter().any(|f| f.protocol == *p));
     // With `affinity_timeout` a switch drops the first packet of each client, and the whole connection with it; a router
     // does not. So clients inside get a row of their own, which keeps each with its backend in another way.
@@ -138,7 +147,7 @@ fn row(want: &Wanted, protocol: Protocol, clients: Clients, desired: &Desired, s
     let vips = want.addresses.iter().flat_map(|address| frontends().map(|frontend| vip(*address, frontend)));
     let (vips, options) = (vips.collect(), options(want, protocol, clients));
     let selection_fields = selection_fields(clients);
-    let hash = content_hash(protocol, &vips, &options, &selection_fields, &desired.router, &desired.switch);
+    let hash = content_hash(protocol, &vips, &options, &selection_fields, desired);
     let key = &owner.key;
     let marks = [
         (marks::CLUSTER, &*site.cluster),
@@ -149,13 +158,14 @@ fn row(want: &Wanted, protocol: Protocol, clients: Clients, desired: &Desired, s
         (marks::ROUTER, &desired.router),
         (marks::SWITCH, &desired.switch),
     ];
+    let group = desired.group.as_deref().map(|group| (marks::GROUP, group));
     // `a-b/c` and `a/b-c` would have one name without the digits at its end.
     let name = format!("{}-{}-{protocol}-{:08x}", key.namespace, key.name, uuid.as_fields().0);
     let (uuid, name) = match clients {
         Clients::All | Clients::Outside => (uuid, name),
         Clients::Inside => (marks::inside_row_uuid(uuid), format!("{name}-inside")),
     };
-    let (checks, mappings, marks) = (Vec::new(), StrMap::default(), marks.into_iter().collect());
+    let (checks, mappings, marks) = (Vec::new(), StrMap::default(), marks.into_iter().chain(group).collect());
     Row { uuid, name, clients, protocol, vips, options, selection_fields, checks, mappings, marks }
 }
 
@@ -190,10 +200,12 @@ fn content_hash(
     vips: &StrMap,
     options: &StrMap,
     selection_fields: &Set<Box<str>>,
-    router: &str,
-    switch: &str,
+    Desired { router, switch, group, .. }: &Desired,
 ) -> String {
     let mut text = format!("{protocol}\n{router}\n{switch}\n");
+    if let Some(group) = group {
+        text.extend(["group ", group, "\n"]);
+    }
     for field in selection_fields {
         text.extend([field, "\n"]);
     }

@@ -14,6 +14,16 @@ use crate::northbound::Kind;
 pub(crate) enum Error {
     #[error("OVN has no {} {name}; the load balancer is attached as soon as there is one", kind.word())]
     PlaceMissing { kind: Kind, name: String },
+    #[error(
+        "the load balancer group {group} is not on {} {name}; put it there: ovn-nbctl add {} {name} load_balancer_group UUID",
+        kind.word(), kind.table()
+    )]
+    GroupDetached { group: String, kind: Kind, name: String },
+    #[error(
+        "the load balancer group {group} is on router {router} too, where others would be served what this Service serves; \
+         give each project a group of its own"
+    )]
+    GroupShared { group: String, router: String },
     #[error("OVN has more than one {} named {name}; remove or rename all but one", kind.word())]
     PlaceAmbiguous { kind: Kind, name: String },
     #[error(
@@ -113,6 +123,10 @@ impl From<Error> for ProviderError {
             Error::Kubernetes(error) => return error.clone(),
             Error::PlaceMissing { kind: Kind::Router, .. } => (ErrorKind::NotFound, Some("RouterMissing")),
             Error::PlaceMissing { kind: Kind::Switch, .. } => (ErrorKind::NotFound, Some("SwitchMissing")),
+            Error::PlaceMissing { kind: Kind::Group, .. } => (ErrorKind::NotFound, Some("GroupMissing")),
+            Error::PlaceAmbiguous { kind: Kind::Group, .. } => (ErrorKind::Quota, Some("GroupAmbiguous")),
+            Error::GroupDetached { .. } => (ErrorKind::Quota, Some("GroupDetached")),
+            Error::GroupShared { .. } => (ErrorKind::Quota, Some("GroupShared")),
             Error::PlaceAmbiguous { kind: Kind::Router, .. } => (ErrorKind::Quota, Some("RouterAmbiguous")),
             Error::PlaceAmbiguous { kind: Kind::Switch, .. } => (ErrorKind::Quota, Some("SwitchAmbiguous")),
             // Somebody has to act first, so it is asked for rarely, like a used-up quota.

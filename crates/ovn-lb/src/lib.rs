@@ -87,6 +87,7 @@ const MOST_LOOKS: usize = 16_384;
 /// is told by `/readyz`. `attribute` is shown every change of OVN that takes something, and asked who made it when that
 /// was ours.
 pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>) -> Result<(), StartError> {
+    args.check()?;
     let metrics = Metrics::new(&runtime.registry)?;
     let view = View { replica: Replica::open(args.connection.config()) };
     let (waiting, ports) = (Waiting::default(), Arc::new(Ports::new(args.connection.config())));
@@ -166,6 +167,7 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
             cluster,
             router: args.ovn_router,
             switch: args.ovn_switch,
+            group: args.ovn_load_balancer_group,
             take_over: args.take_over,
             places: kube_ovn.map(|kube_ovn| kube_ovn.places()).unwrap_or_default(),
         },

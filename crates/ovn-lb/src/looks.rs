@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::provider::Look;
-use ovsdb_client::{Row, RowId, Rows, Uuid};
+use ovsdb_client::{Row, RowId, Rows, Set, Uuid};
 
 use crate::marks;
 use crate::northbound::{
@@ -97,6 +97,7 @@ impl Change<'_> {
 
     fn place(&self, kind: Kind, uuid: Uuid, services: &mut BTreeSet<ServiceKey>) {
         let (before, after) = (self.before.place(kind, uuid), self.after.place(kind, uuid));
+        self.regrouped(kind, uuid, services);
         if let (Some((name, were)), Some((same, are))) = (before, after)
             && name == same
         {
@@ -107,6 +108,17 @@ impl Change<'_> {
         for name in [before, after].into_iter().flatten().map(|(name, _)| name) {
             services.extend(self.waiting.take(&Obstacle::Place(kind, name.to_string())));
             services.extend(self.attached_to(kind, name));
+        }
+    }
+
+    /// Whoever is in a group that a router or switch got or lost, or waits for one.
+    fn regrouped(&self, kind: Kind, uuid: Uuid, services: &mut BTreeSet<ServiceKey>) {
+        let none = Set::default();
+        let on = |nb: &Northbound| nb.groups_on(kind, uuid).unwrap_or(&none).iter().copied().collect::<BTreeSet<_>>();
+        for group in on(self.before).symmetric_difference(&on(self.after)) {
+            let Some((name, members)) = self.after.place(Kind::Group, *group) else { continue };
+            services.extend(members.iter().filter_map(|member| self.service_of(*member)));
+            services.extend(self.waiting.take(&Obstacle::Place(Kind::Group, name.to_string())));
         }
     }
 
@@ -139,6 +151,7 @@ impl Change<'_> {
         let mark = match kind {
             Kind::Router => marks::ROUTER,
             Kind::Switch => marks::SWITCH,
+            Kind::Group => marks::GROUP,
         };
         let attached =
             self.after.load_balancers.iter().filter(move |(_, row)| row.external_ids.get(mark) == Some(name));
@@ -274,6 +287,28 @@ mod tests {
         waiting.add(Obstacle::Ports("shop".into()), &ServiceKey::new("shop", "new"));
         let freed = json!({ "Logical_Router_Port": { uuid(7).to_string(): { "modify": { "peer": ["set", []] } } } });
         assert_eq!(woken(&mut nb, &waiting, &freed), ["shop/new", "shop/web"]);
+    }
+
+    #[test]
+    fn a_group_that_loses_a_row_or_its_router_or_goes_wakes_whoever_is_in_it() {
+        let mut nb = served();
+        let mark = json!({ "Load_Balancer": { uuid(1).to_string(): { "modify": { "external_ids": ["map", [[marks::GROUP, "g"]]] } } } });
+        let members = json!(["set", [["uuid", uuid(1)], ["uuid", uuid(9)]]]);
+        let join = json!({
+            "Load_Balancer_Group": { uuid(30).to_string(): { "insert": { "name": "g", "load_balancer": members } } },
+            "Logical_Router": { uuid(5).to_string(): { "modify": { "load_balancer_group": ["uuid", uuid(30)] } } },
+        });
+        let toggle = |n| json!({ "Load_Balancer_Group": { uuid(30).to_string(): { "modify": { "load_balancer": ["uuid", uuid(n)] } } } });
+        let part = json!({ "Logical_Router": { uuid(5).to_string(): { "modify": { "load_balancer_group": ["uuid", uuid(30)] } } } });
+        let gone = json!({ "Load_Balancer_Group": { uuid(30).to_string(): { "delete": null } } });
+        let waiting = Waiting::default();
+        for news in [&mark, &join, &part, &toggle(1)] {
+            assert_eq!(woken(&mut nb, &waiting, news), ["shop/web"], "{news}");
+        }
+        assert_eq!(woken(&mut nb, &waiting, &toggle(9)), [""; 0], "another's");
+        waiting.add(Obstacle::Place(Kind::Group, "g".into()), &ServiceKey::new("shop", "new"));
+        assert_eq!(woken(&mut nb, &waiting, &part), ["shop/new"], "it is back where it is waited for");
+        assert_eq!(woken(&mut nb, &waiting, &gone), ["shop/web"]);
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub(crate) const HASH: &str = "groundcrew-hash";
 pub(crate) const ROUTER: &str = "groundcrew-router";
 /// The switch, likewise.
 pub(crate) const SWITCH: &str = "groundcrew-switch";
+/// The group, if it was attached by way of one.
+pub(crate) const GROUP: &str = "groundcrew-group";
 
 /// What a row other than a load balancer is for. The server is asked for rows by this pair, so it is the same in all
 /// clusters.
@@ -55,6 +57,12 @@ pub(crate) fn group_name(cluster: &str, owner: &Owner) -> String {
 pub(crate) fn digest(text: &str) -> String {
     let (high, _) = Uuid::new_v5(&NAMES, text.as_bytes()).as_u64_pair();
     format!("{high:016x}")
+}
+
+/// The keys to clear before marks are written: theirs, and those that only some rows have.
+pub(crate) fn keys(marks: &StrMap) -> impl Iterator<Item = &str> {
+    let group = marks.get(GROUP).is_none().then_some(GROUP);
+    marks.iter().map(|(key, _)| key).chain(group)
 }
 
 /// The uid in the marks, whichever cluster's they are.

@@ -129,6 +129,7 @@ fn only(nb: &Northbound, kind: Kind, name: &str) -> Option<Uuid> {
             let mut found = nb.switches.find(|by| &by.name, name).map(|(uuid, _)| uuid);
             (found.next(), found.next())
         }
+        Kind::Group => return None,
     };
     first.filter(|_| second.is_none())
 }

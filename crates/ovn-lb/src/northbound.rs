@@ -43,10 +43,12 @@ ovsdb_client::table! {
     pub(crate) struct LogicalRouter = "Logical_Router" {
         pub(crate) name: Arc<str>,
         pub(crate) load_balancer: Set<Uuid>,
+        pub(crate) load_balancer_group: Set<Uuid> = optional,
         pub(crate) ports: Set<Uuid>,
     }
     indexes LogicalRoutersBy {
         name: Arc<str> = |row| Some(row.name.clone()),
+        group: Uuid = |row| row.load_balancer_group.to_vec(),
         port: Uuid = |row| row.ports.iter().copied().collect::<Vec<_>>(),
     }
 }
@@ -72,8 +74,21 @@ ovsdb_client::table! {
     pub(crate) struct LogicalSwitch = "Logical_Switch" {
         pub(crate) name: Arc<str>,
         pub(crate) load_balancer: Set<Uuid>,
+        pub(crate) load_balancer_group: Set<Uuid> = optional,
     }
     indexes LogicalSwitchesBy {
+        name: Arc<str> = |row| Some(row.name.clone()),
+    }
+}
+
+ovsdb_client::table! {
+    /// Load balancers that routers and switches have in common, since OVN 21.12. It has no column for a mark: whoever
+    /// made it is its owner, and we are not.
+    pub(crate) struct LoadBalancerGroup = "Load_Balancer_Group" {
+        pub(crate) name: Arc<str>,
+        pub(crate) load_balancer: Set<Uuid>,
+    }
+    indexes LoadBalancerGroupsBy {
         name: Arc<str> = |row| Some(row.name.clone()),
     }
 }
@@ -147,6 +162,7 @@ ovsdb_client::database! {
         pub(crate) router_ports: LogicalRouterPort,
         pub(crate) nats: Nat,
         pub(crate) switches: LogicalSwitch,
+        pub(crate) groups: LoadBalancerGroup = optional,
         pub(crate) switch_router_ports: SwitchRouterPort,
         pub(crate) port_groups: PortGroup,
         pub(crate) acls: Acl,
@@ -154,22 +170,26 @@ ovsdb_client::database! {
     }
 }
 
-/// What a load balancer is attached to. Both are needed: the router serves clients outside, the switch those inside.
+/// What a load balancer is attached to. The router serves clients outside, the switch those inside; both are needed, or a
+/// group that is on both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     /// A `Logical_Router`.
     Router,
     /// A `Logical_Switch`.
     Switch,
+    /// A `Load_Balancer_Group`.
+    Group,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 2] = [Self::Router, Self::Switch];
+    pub(crate) const ALL: [Self; 3] = [Self::Router, Self::Switch, Self::Group];
 
     pub(crate) fn table(self) -> &'static str {
         match self {
             Self::Router => "Logical_Router",
             Self::Switch => "Logical_Switch",
+            Self::Group => "Load_Balancer_Group",
         }
     }
 
@@ -177,11 +197,12 @@ impl Kind {
         match self {
             Self::Router => "router",
             Self::Switch => "switch",
+            Self::Group => "load balancer group",
         }
     }
 }
 
-/// One router or switch as it was seen. A write that attaches to it names both: the uuid alone may have been given a
+/// One router, switch or group as it was seen. A write that attaches to it names both: the uuid alone may have been given a
 /// new name, and the name alone may have been given to a new row.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
@@ -246,7 +267,7 @@ impl Northbound {
         Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
     }
 
-    /// The routers or switches of this name with their members; names are not unique in OVN.
+    /// The routers, switches or groups of this name with their members; names are not unique in OVN.
     pub(crate) fn places(&self, kind: Kind, name: &str) -> Vec<(Place, &Set<Uuid>)> {
         let place = |uuid, name: &Arc<str>| Place { kind, uuid, name: name.clone() };
         match kind {
@@ -258,14 +279,28 @@ impl Northbound {
                 let found = self.switches.find(|by| &by.name, name);
                 found.map(|(uuid, row)| (place(uuid, &row.name), &row.load_balancer)).collect()
             }
+            Kind::Group => {
+                let found = self.groups.find(|by| &by.name, name);
+                found.map(|(uuid, row)| (place(uuid, &row.name), &row.load_balancer)).collect()
+            }
         }
     }
 
-    /// Name and members of a router or switch.
+    /// Name and members of a router, switch or group.
     pub(crate) fn place(&self, kind: Kind, uuid: Uuid) -> Option<(&Arc<str>, &Set<Uuid>)> {
         match kind {
             Kind::Router => self.routers.get(uuid).map(|row| (&row.name, &row.load_balancer)),
             Kind::Switch => self.switches.get(uuid).map(|row| (&row.name, &row.load_balancer)),
+            Kind::Group => self.groups.get(uuid).map(|row| (&row.name, &row.load_balancer)),
+        }
+    }
+
+    /// The groups that a router or switch has.
+    pub(crate) fn groups_on(&self, kind: Kind, uuid: Uuid) -> Option<&Set<Uuid>> {
+        match kind {
+            Kind::Router => self.routers.get(uuid).map(|row| &row.load_balancer_group),
+            Kind::Switch => self.switches.get(uuid).map(|row| &row.load_balancer_group),
+            Kind::Group => None,
         }
     }
 }

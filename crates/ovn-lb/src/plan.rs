@@ -4,6 +4,7 @@
 //! again is empty; and what does not carry our mark is in no step.
 
 mod checks;
+mod groups;
 mod guards;
 mod legacy;
 mod step;
@@ -13,7 +14,7 @@ mod tests;
 use std::sync::Arc;
 
 use groundcrew_core::provider::{Difference, Owner, Protocol};
-use ovsdb_client::{StrMap, Uuid};
+use ovsdb_client::{Set, StrMap, Uuid};
 
 use crate::desired::{Desired, Row, Site};
 use crate::error::Error;
@@ -21,6 +22,7 @@ use crate::marks;
 use crate::northbound::{Kind, LoadBalancer, Northbound, Place};
 
 pub(crate) use checks::Checks;
+use groups::leave_group;
 pub(crate) use guards::GROUP_TABLE;
 pub(crate) use legacy::{Legacy, legacy};
 pub(crate) use step::{Step, TABLE, attach};
@@ -34,13 +36,20 @@ pub(crate) struct Plan {
     pub(crate) held: Vec<Held>,
 }
 
+/// A router, switch or group, and the rows that are on it.
+type Spot<'a> = (Place, &'a Set<Uuid>);
+
 /// Something that was left alone on purpose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Held {
-    /// There is no router or switch of this name.
+    /// There is no router, switch or group of this name.
     Missing { kind: Kind, name: String },
     /// There are several, and nothing says which one is meant.
     Ambiguous { kind: Kind, name: String },
+    /// The group is not on this router or switch, and no row of ours says that it ever was.
+    GroupDetached { group: String, kind: Kind, name: String },
+    /// The group is on another project's router.
+    GroupShared { group: String, router: String },
     /// A row that kube-dc made under this Service's name has some of its addresses, but not just these.
     Unclear { name: String, uuid: Uuid },
     /// The name is taken by a row without our mark. OVN allows two rows of one name; its tools do not.
@@ -63,12 +72,9 @@ pub(crate) fn plan(desired: &Desired, site: &Site, nb: &Northbound) -> Plan {
     let mut ours = ours(&desired.owner, site, nb);
     // In the same transaction as the rows: there is no moment in which one is open to everybody.
     let rows: &[Row] = if plan.guard(desired, site, nb) { &desired.rows } else { &[] };
-    let places: Vec<_> = if rows.is_empty() {
-        Vec::new()
-    } else {
-        let names = [(Kind::Router, &desired.router), (Kind::Switch, &desired.switch)];
-        names.into_iter().filter_map(|(kind, name)| plan.locate(kind, name, nb)).collect()
-    };
+    let places = if rows.is_empty() { Vec::new() } else { plan.places(&ours, desired, nb) };
+    let needed = if desired.group.is_some() { 3 } else { 2 };
+    let is_grouped = desired.group.is_some() && places.len() == needed;
     let mut elsewhere = Vec::new();
     let mut all_there = true;
     for row in rows {
@@ -80,10 +86,12 @@ pub(crate) fn plan(desired: &Desired, site: &Site, nb: &Northbound) -> Plan {
                     plan.steps.push(Step::Update { uuid: *uuid, seen: seen.clone(), row: row.clone(), checks });
                 }
                 plan.leave(*uuid, seen, desired, site, nb);
+                elsewhere.extend(leave_group(*uuid, seen, desired, site, nb));
                 *uuid
             }
-            // A row that is attached to one of the two only would answer some clients and leave others in the dark.
-            None if places.len() < Kind::ALL.len() || plan.is_in_the_way(row, desired, site, nb) => {
+            // A row that is attached to one of the two only would answer some clients and leave others in the dark. One that
+            // is there stays on both when its group goes.
+            None if places.len() < needed || plan.is_in_the_way(row, desired, site, nb) => {
                 all_there = false;
                 continue;
             }
@@ -94,7 +102,8 @@ pub(crate) fn plan(desired: &Desired, site: &Site, nb: &Northbound) -> Plan {
             }
         };
         for (place, members) in &places {
-            match (row.clients.are_served_by(place.kind), members.contains(&uuid)) {
+            let belongs = if is_grouped { place.kind == Kind::Group } else { row.clients.are_served_by(place.kind) };
+            match (belongs, members.contains(&uuid)) {
                 (true, false) => {
                     plan.steps.push(Step::Attach { place: place.clone(), row: uuid, name: row.name.clone() });
                 }
@@ -166,13 +175,23 @@ fn has_marks(external_ids: &StrMap, marks: &StrMap) -> bool {
 }
 
 impl Plan {
-    /// The one place of this name and its members.
-    fn locate<'a>(
+    /// Where the rows belong, as far as it is there: router and switch, and the group if they have one.
+    fn places<'a>(
         &mut self,
-        kind: Kind,
-        name: &str,
+        ours: &[(Uuid, Arc<LoadBalancer>)],
+        desired: &Desired,
         nb: &'a Northbound,
-    ) -> Option<(Place, &'a ovsdb_client::Set<Uuid>)> {
+    ) -> Vec<Spot<'a>> {
+        let names = [(Kind::Router, &desired.router), (Kind::Switch, &desired.switch)];
+        let mut spots: Vec<_> = names.into_iter().filter_map(|(kind, name)| self.locate(kind, name, nb)).collect();
+        if let Some(group) = &desired.group {
+            self.group(group, &mut spots, ours, desired, nb);
+        }
+        spots
+    }
+
+    /// The one place of this name and its members.
+    fn locate<'a>(&mut self, kind: Kind, name: &str, nb: &'a Northbound) -> Option<Spot<'a>> {
         let mut found = nb.places(kind, name);
         match found.len() {
             0 => self.held.push(Held::Missing { kind, name: name.to_owned() }),
@@ -215,8 +234,19 @@ impl Held {
         let (kind, expected, found) = match self {
             Self::Missing { kind: Kind::Router, name } => ("router_missing", format!("router {name}"), "none".into()),
             Self::Missing { kind: Kind::Switch, name } => ("switch_missing", format!("switch {name}"), "none".into()),
+            Self::Missing { kind: Kind::Group, name } => ("group_missing", format!("group {name}"), "none".into()),
+            Self::GroupDetached { group, kind, name } => {
+                ("group_detached", format!("group {group} on {} {name}", kind.word()), "not attached".into())
+            }
+            Self::GroupShared { group, router } => {
+                ("group_shared", format!("group {group} on one router"), format!("also on router {router}"))
+            }
             Self::Ambiguous { kind, name } => {
-                let which = if *kind == Kind::Router { "router_ambiguous" } else { "switch_ambiguous" };
+                let which = match kind {
+                    Kind::Router => "router_ambiguous",
+                    Kind::Switch => "switch_ambiguous",
+                    Kind::Group => "group_ambiguous",
+                };
                 (which, format!("one {} {name}", kind.word()), "several".into())
             }
             Self::Unclear { name, uuid } => {
@@ -237,6 +267,8 @@ impl From<&Held> for Error {
         match held.clone() {
             Held::Missing { kind, name } => Self::PlaceMissing { kind, name },
             Held::Ambiguous { kind, name } => Self::PlaceAmbiguous { kind, name },
+            Held::GroupDetached { group, kind, name } => Self::GroupDetached { group, kind, name },
+            Held::GroupShared { group, router } => Self::GroupShared { group, router },
             Held::Unclear { name, uuid } => Self::TakeOverUnclear { name, uuid },
             Held::NameTaken { name, uuid } => Self::NameTaken { name, uuid },
             Held::Unguarded { router, port } => Self::Unguarded { router, port },

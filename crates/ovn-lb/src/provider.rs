@@ -280,7 +280,7 @@ impl LoadBalancers for Ovn {
             differences.push(Difference { kind: "address", expected: format!("{:?}", want.addresses), found });
         }
         if differences.is_empty() {
-            if caveats.is_empty() && is_plain(want) && !self.site.take_over {
+            if caveats.is_empty() && is_plain(want) && !self.site.take_over && self.site.group.is_none() {
                 self.memos.note(&question);
             }
             Verdict::Same(self.reachable(want, caveats))

@@ -112,11 +112,24 @@ fn listed(places: &BTreeSet<String>) -> String {
 /// Where each row is attached.
 fn places(nb: &Northbound) -> BTreeMap<Uuid, BTreeSet<String>> {
     let mut places: BTreeMap<Uuid, BTreeSet<String>> = BTreeMap::new();
-    let routers = nb.routers.iter().map(|(_, row)| (format!("router {}", row.name), &row.load_balancer));
-    let switches = nb.switches.iter().map(|(_, row)| (format!("switch {}", row.name), &row.load_balancer));
-    for (place, members) in routers.chain(switches) {
+    let mut grouped = BTreeSet::new();
+    let routers = nb.routers.iter().map(|(_, row)| ("router", &row.name, &row.load_balancer, &row.load_balancer_group));
+    let switches =
+        nb.switches.iter().map(|(_, row)| ("switch", &row.name, &row.load_balancer, &row.load_balancer_group));
+    for (kind, name, members, groups) in routers.chain(switches) {
         for member in members {
-            places.entry(*member).or_default().insert(place.clone());
+            places.entry(*member).or_default().insert(format!("{kind} {name}"));
+        }
+        for (uuid, group) in groups.iter().filter_map(|uuid| Some((uuid, nb.groups.get(*uuid)?))) {
+            grouped.insert(*uuid);
+            for member in &group.load_balancer {
+                places.entry(*member).or_default().insert(format!("{kind} {name} (group {})", group.name));
+            }
+        }
+    }
+    for (_, group) in nb.groups.iter().filter(|(uuid, _)| !grouped.contains(uuid)) {
+        for member in &group.load_balancer {
+            places.entry(*member).or_default().insert(format!("group {}, which is nowhere", group.name));
         }
     }
     places
@@ -142,14 +155,16 @@ mod tests {
             let members: Vec<_> = members.iter().map(|n| json!(["uuid", id(*n)])).collect();
             json!({ "initial": { "name": name, "load_balancer": ["set", members] } })
         };
-        let tables = json!({
+        let mut tables = json!({
             "Load_Balancer": {
                 id(1): ours("c1", "web"), id(2): ours("c2", "web"), id(3): row("cluster-tcp-loadbalancer", &[]),
                 id(4): row("x", &[["vendor", "kube-ovn"]]), id(5): row("shop-web-tcp", &[]),
             },
-            "Logical_Router": { id(6): on("shop", &[1, 5]) },
+            "Load_Balancer_Group": { id(9): on("shop-group", &[1]), id(10): on("idle", &[2]) },
+            "Logical_Router": { id(6): on("shop", &[5]) },
             "Logical_Switch": { id(7): on("shop-default", &[1]), id(8): on("ovn-default", &[3]) },
         });
+        tables["Logical_Router"][id(6)]["initial"]["load_balancer_group"] = json!(["uuid", id(9)]);
         let mut nb = Northbound::default();
         ovsdb_client::apply(&tables.to_string(), &mut nb, &mut Touched::default()).unwrap();
         nb
@@ -170,8 +185,8 @@ mod tests {
         assert_eq!(
             lines(&text),
             [
-                "shop/web|shop-web-tcp-1a2b3c4d|1|router shop, switch shop-default",
-                "shop/web of cluster c2|shop-web-tcp-1a2b3c4d|1|nowhere",
+                "shop/web|shop-web-tcp-1a2b3c4d|1|router shop (group shop-group), switch shop-default",
+                "shop/web of cluster c2|shop-web-tcp-1a2b3c4d|1|group idle, which is nowhere",
                 "(kube-ovn)|cluster-tcp-loadbalancer|1|switch ovn-default",
                 "(kube-ovn)|x|1|nowhere",
                 "(unknown)|shop-web-tcp|1|router shop",

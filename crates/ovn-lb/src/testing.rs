@@ -23,6 +23,7 @@ pub(crate) fn site() -> Site {
         cluster: "c1".into(),
         router: "{namespace}".parse().unwrap(),
         switch: "{namespace}-default".parse().unwrap(),
+        group: None,
         take_over: false,
         places: Places::default(),
     }

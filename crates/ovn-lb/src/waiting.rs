@@ -12,7 +12,7 @@ use crate::plan::Held;
 /// What stands in the way. Its row in OVN names no Service, so nothing else would wake those who wait for it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Obstacle {
-    /// A router or switch of this name that is missing, or there twice.
+    /// A router, switch or group of this name that is missing, there twice, or not where it should be.
     Place(Kind, String),
     /// Somebody else's load balancer of this name.
     Row(String),
@@ -26,6 +26,7 @@ impl From<&Held> for Obstacle {
     fn from(held: &Held) -> Self {
         match held.clone() {
             Held::Missing { kind, name } | Held::Ambiguous { kind, name } => Self::Place(kind, name),
+            Held::GroupDetached { group, .. } | Held::GroupShared { group, .. } => Self::Place(Kind::Group, group),
             Held::NameTaken { name, .. } | Held::Unclear { name, .. } => Self::Row(name),
             Held::Unguarded { router, .. } => Self::Ports(router),
         }

@@ -27,6 +27,8 @@ pub(crate) enum Step {
     Delete { uuid: Uuid, name: Arc<str>, wanted: bool, marked: bool },
     /// Make the row known to a router or switch.
     Attach { place: Place, row: Uuid, name: String },
+    /// Put the group that the rows are in back on a router or switch that had it.
+    Join { place: Place, group: Place },
     /// Make or replace the rules that say who may not connect; `found` is what is wrong with those that are there.
     Guard { guard: Guard, ports: BTreeSet<Uuid>, found: String },
     /// Take them away.
@@ -84,7 +86,7 @@ impl Step {
                         .into(),
                     // Key by key: other keys in that column are somebody else's.
                     Op::mutate(TABLE, [Condition::uuid(*uuid)])
-                        .mutation("external_ids", Mutator::Delete, Value::set(row.marks.iter().map(|(key, _)| key)))
+                        .mutation("external_ids", Mutator::Delete, Value::set(marks::keys(&row.marks)))
                         .mutation("external_ids", Mutator::Insert, &row.marks)
                         .into(),
                 ];
@@ -95,6 +97,13 @@ impl Step {
                 vec![Op::delete(TABLE, std::iter::once(Condition::uuid(*uuid)).chain(marked.then_some(still_ours)))]
             }
             Self::Attach { .. } => Vec::new(),
+            Self::Join { place, group } => vec![
+                exists(place.kind.table(), place.uuid, &place.name),
+                exists(group.kind.table(), group.uuid, &group.name),
+                Op::mutate(place.kind.table(), [Condition::uuid(place.uuid)])
+                    .mutation("load_balancer_group", Mutator::Insert, Value::set([group.uuid]))
+                    .into(),
+            ],
             Self::Guard { guard, ports, .. } => guards::operations(guard, ports),
             Self::Unguard { uuid, .. } => {
                 let still_ours = Condition::includes("external_ids", Value::map([(marks::CLUSTER, cluster)]));
@@ -128,6 +137,7 @@ impl Step {
                 let rules: usize = guard.matches.iter().map(|rule| ENVELOPE + rule.len() + text(&guard.marks)).sum();
                 2 * ENVELOPE + rules + text(&guard.marks) + 50 * ports.len()
             }
+            Self::Join { .. } => 3 * ENVELOPE,
             Self::Delete { .. } | Self::Detach { .. } | Self::Attach { .. } | Self::Unguard { .. } => ENVELOPE,
         }
     }
@@ -141,9 +151,14 @@ impl Step {
                 one("duplicate", "no other row for the same".into(), format!("{name} ({uuid})"))
             }
             Self::Delete { name, wanted: false, .. } => one("row_left", "none".into(), format!("load balancer {name}")),
-            Self::Attach { place, name, .. } => {
-                let kind = if place.kind == Kind::Router { "router_detached" } else { "switch_detached" };
-                one(kind, format!("{name} on {} {}", place.kind.word(), place.name), "not attached".into())
+            Self::Attach { place, name, .. } => one(
+                detached(place.kind),
+                format!("{name} on {} {}", place.kind.word(), place.name),
+                "not attached".into(),
+            ),
+            Self::Join { place, group } => {
+                let expected = format!("{} {} on {} {}", group.kind.word(), group.name, place.kind.word(), place.name);
+                one(detached(place.kind), expected, "not attached".into())
             }
             Self::Guard { guard, found, .. } => one(
                 "source_ranges",
@@ -152,10 +167,22 @@ impl Step {
             ),
             Self::Unguard { name, .. } => one("source_ranges", "none".into(), format!("port group {name}")),
             Self::Detach { place, name, .. } => {
-                let kind = if place.kind == Kind::Router { "router_left" } else { "switch_left" };
-                one(kind, "not attached".into(), format!("{name} on {} {}", place.kind.word(), place.name))
+                let left = match place.kind {
+                    Kind::Router => "router_left",
+                    Kind::Switch => "switch_left",
+                    Kind::Group => "group_left",
+                };
+                one(left, "not attached".into(), format!("{name} on {} {}", place.kind.word(), place.name))
             }
         }
+    }
+}
+
+fn detached(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Router => "router_detached",
+        Kind::Switch => "switch_detached",
+        Kind::Group => "group_detached",
     }
 }
 
@@ -210,6 +237,9 @@ impl fmt::Display for Step {
             Self::Update { row, .. } => write!(f, "~ load balancer {}", row.name),
             Self::Delete { name, uuid, .. } => write!(f, "- load balancer {name} ({uuid})"),
             Self::Attach { place, name, .. } => write!(f, "+ {name} on {} {}", place.kind.word(), place.name),
+            Self::Join { place, group } => {
+                write!(f, "+ {} {} on {} {}", group.kind.word(), group.name, place.kind.word(), place.name)
+            }
             Self::Guard { guard, .. } => write!(f, "~ port group {}: {}", guard.name, guard.matches.join("; ")),
             Self::Unguard { name, uuid } => write!(f, "- port group {name} ({uuid})"),
             Self::Detach { place, name, .. } => write!(f, "- {name} on {} {}", place.kind.word(), place.name),

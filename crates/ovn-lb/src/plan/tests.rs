@@ -1,5 +1,6 @@
 //! The promises to others as properties, on a model of the tables; then the stories that explain them.
 
+mod groups;
 mod legacy;
 mod model;
 
@@ -19,21 +20,29 @@ use crate::testing::{frontend, owner, site, wanted};
 
 proptest! {
     #[test]
-    fn a_plan_carried_out_leaves_nothing_to_do(want in wishes(), mut model in models(), checked: bool) {
-        let desired = desired(&want, &site());
+    fn a_plan_carried_out_leaves_nothing_to_do(want in wishes(), mut model in models(), checked: bool, site in sites()) {
+        let desired = desired(&want, &site);
         let desired = if checked { probed(desired) } else { desired };
-        let first = plan(&desired, &site(), &model.northbound());
+        let first = plan(&desired, &site, &model.northbound());
         model.carry_out(&first);
-        let second = plan(&desired, &site(), &model.northbound());
+        let second = plan(&desired, &site, &model.northbound());
         prop_assert_eq!(second.steps, vec![]);
         prop_assert_eq!(second.held, first.held);
     }
 
     #[test]
-    fn what_is_not_ours_never_changes(want in wishes(), mut model in models(), gone: bool) {
-        let before = foreign(&model);
-        let desired = if gone { Desired::nothing(want.owner(), &site()) } else { probed(desired(&want, &site())) };
-        let plan = plan(&desired, &site(), &model.northbound());
+    fn what_is_not_ours_never_changes(want in wishes(), mut model in models(), gone: bool, site in sites()) {
+        let mut before = foreign(&model);
+        let desired = if gone { Desired::nothing(want.owner(), &site) } else { probed(desired(&want, &site)) };
+        let plan = plan(&desired, &site, &model.northbound());
+        for step in &plan.steps {
+            // Where a group belongs is told by a row of ours that is in it.
+            if let Step::Join { place, group } = step {
+                let (_, members) = &model.places[&(Kind::Group, group.uuid)];
+                prop_assert!(members.iter().any(|row| is_ours(*row, &model.rows[row])));
+                before.joined.insert((place.uuid, group.uuid));
+            }
+        }
         model.carry_out(&plan);
         prop_assert_eq!(foreign(&model), before);
     }

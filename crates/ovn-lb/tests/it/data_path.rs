@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use groundcrew_core::service::names::SHARING_KEY;
 use groundcrew_testkit::eventually;
 use groundcrew_testkit::ovn::lab::{self, EXTERNAL_SWITCH, Lab, ROUTER, ROUTER_MAC, SWITCH};
-use groundcrew_testkit::ovn::{Host, NoAnswer};
+use groundcrew_testkit::ovn::{Host, NoAnswer, Northbound};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
@@ -26,20 +26,31 @@ const OUTSIDE6: &str = "2001:db8:51::";
 impl World {
     /// Addresses are given from `198.51.100.first` on, and from `2001:db8:51::first` on; each test has four.
     pub(crate) async fn new(name: &str, first: u8) -> Self {
-        Self::on(lab::shared().await.unwrap(), name, first).await
+        Self::on(lab::shared().await.unwrap(), name, first, &[]).await
     }
 
     /// One with a lab of its own, for who breaks it.
     pub(crate) async fn alone(name: &str, first: u8) -> Self {
-        let lab = Lab::start().await.unwrap();
-        Self::on(Box::leak(Box::new(lab)), name, first).await
+        Self::alone_with(name, first, &[], async |_| ()).await
     }
 
-    async fn on(lab: &'static Lab, name: &str, first: u8) -> Self {
+    /// One that is prepared before a controller with these flags starts.
+    pub(crate) async fn alone_with(
+        name: &str,
+        first: u8,
+        flags: &[&str],
+        prepare: impl AsyncFnOnce(&Northbound),
+    ) -> Self {
+        let lab = Lab::start().await.unwrap();
+        prepare(lab.northbound()).await;
+        Self::on(Box::leak(Box::new(lab)), name, first, flags).await
+    }
+
+    async fn on(lab: &'static Lab, name: &str, first: u8, more: &[&str]) -> Self {
         let project = Project::new(name).await;
         let last = first + 3;
         project.pool_of(&format!("{OUTSIDE}.{first}-{OUTSIDE}.{last},{OUTSIDE6}{first}-{OUTSIDE6}{last}")).await;
-        let flags = ["--ovn-router", ROUTER, "--ovn-switch", SWITCH];
+        let flags: Vec<_> = ["--ovn-router", ROUTER, "--ovn-switch", SWITCH].iter().chain(more).copied().collect();
         let controller = project.start(&lab.northbound().remotes(), &flags).await;
         controller.until_ready().await;
         Self { lab, project, _controller: controller }

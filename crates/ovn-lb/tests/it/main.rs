@@ -6,6 +6,7 @@ mod data_path_ranges;
 mod drift;
 mod eips;
 mod fence;
+mod groups;
 mod harness;
 mod health;
 mod kube_ovn;

@@ -15,6 +15,8 @@ pub(super) struct Model {
     pub(super) groups: BTreeMap<Uuid, PortGroup>,
     pub(super) acls: BTreeMap<Uuid, Acl>,
     pub(super) places: BTreeMap<(Kind, Uuid), (String, BTreeSet<Uuid>)>,
+    /// Router or switch, and a group that is on it.
+    pub(super) joined: BTreeSet<(Uuid, Uuid)>,
     /// Whether the routers' ports lead straight to others.
     pub(super) peered: bool,
 }
@@ -50,10 +52,13 @@ impl Model {
             of_kind
                 .map(|((_, uuid), (name, members))| {
                     let members = Value::set(members.iter().copied());
+                    let groups =
+                        Value::set(self.joined.iter().filter(|(place, _)| place == uuid).map(|(_, group)| *group));
                     (
                         uuid.to_string(),
                         json!({ "initial": {
                         "name": name, "load_balancer": members, "ports": ["uuid", side(*uuid, 1)],
+                        "load_balancer_group": groups,
                     } }),
                     )
                 })
@@ -104,6 +109,7 @@ impl Model {
         let tables = json!({
             "Port_Group": groups, "ACL": acls, "Logical_Router_Port": router_ports, "Logical_Switch_Port": switch_ports,
             "Load_Balancer": rows, "Load_Balancer_Health_Check": checks, "Logical_Router": places(Kind::Router), "Logical_Switch": places(Kind::Switch),
+            "Load_Balancer_Group": places(Kind::Group),
         });
         let mut nb = Northbound::default();
         ovsdb_client::apply(&tables.to_string(), &mut nb, &mut Touched::default()).unwrap();
@@ -124,7 +130,8 @@ impl Model {
                     let health_check = checks.refer.iter().copied().collect();
                     let now = self.rows.get_mut(uuid).unwrap();
                     assert_eq!(now, &**before, "the guard would fail");
-                    let others = before.external_ids.iter().filter(|(key, _)| row.marks.get(key).is_none());
+                    let others =
+                        before.external_ids.iter().filter(|(key, _)| marks::keys(&row.marks).all(|ours| ours != *key));
                     let external_ids = others.chain(row.marks.iter()).collect();
                     *now = LoadBalancer { health_check, external_ids, ..seen(row) };
                 }
@@ -137,6 +144,10 @@ impl Model {
                 Step::Attach { place, row, .. } => {
                     assert!(self.rows.contains_key(row), "a weak reference to nothing goes at once");
                     self.places.get_mut(&(place.kind, place.uuid)).unwrap().1.insert(*row);
+                }
+                Step::Join { place, group } => {
+                    assert!(self.places.contains_key(&(Kind::Group, group.uuid)), "a strong reference to nothing");
+                    assert!(self.joined.insert((place.uuid, group.uuid)));
                 }
                 Step::Guard { guard, ports, .. } => self.guard(guard, ports),
                 Step::Unguard { uuid, .. } => {
@@ -231,6 +242,11 @@ pub(super) fn seen(row: &Row) -> LoadBalancer {
     }
 }
 
+/// With a load balancer group and without.
+pub(super) fn sites() -> impl Strategy<Value = Site> {
+    any::<bool>().prop_map(|grouped| Site { group: grouped.then(|| "{namespace}-group".parse().unwrap()), ..site() })
+}
+
 pub(super) fn wishes() -> impl Strategy<Value = Wanted> {
     (1u8..8, 0u8..2, any::<bool>(), any::<bool>()).prop_map(|(protocols, backends, sticky, ranged)| {
         let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
@@ -249,7 +265,7 @@ pub(super) fn wishes() -> impl Strategy<Value = Wanted> {
 
 prop_compose! {
     /// A row that is like one of ours in some respects, and in others not.
-    pub(super) fn rows()(protocol in 0usize..3, derived: bool, id in 100u128..104, named: bool, marks in 0u8..5, right: bool, row in 0usize..3)
+    pub(super) fn rows()(protocol in 0usize..3, derived: bool, id in 100u128..104, named: bool, marks in 0u8..7, right: bool, row in 0usize..3)
         -> (Uuid, LoadBalancer)
     {
         let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
@@ -270,7 +286,8 @@ prop_compose! {
             1 => other.marks,
             2 => [("vendor", "kube-ovn")].into_iter().collect(),
             3 => row.marks.iter().map(|(k, v)| (k, if k == marks::CLUSTER { "c2" } else { v })).collect(),
-            _ => row.marks.iter().map(|(k, v)| (k, if k == marks::ROUTER { "old" } else { v })).chain([("more", "x")]).collect(),
+            4 => row.marks.iter().map(|(k, v)| (k, if k == marks::ROUTER { "old" } else { v })).chain([("more", "x")]).collect(),
+            _ => row.marks.iter().chain([(marks::GROUP, if marks == 5 { "shop-group" } else { "old-group" })]).collect(),
         };
         // Under a derived uuid there is never another cluster's or another Service's row.
         let uuid = if derived && !matches!(marks, 1 | 3) { row.uuid } else { Uuid::from_u128(id) };
@@ -281,14 +298,17 @@ prop_compose! {
 prop_compose! {
     pub(super) fn models()(
         rows in prop::collection::btree_map(0u8..6, rows(), 0..6),
-        attached in prop::collection::vec((0usize..5, 0usize..6), 0..10),
-        present in 0u8..32,
+        attached in prop::collection::vec((0usize..7, 0usize..6), 0..10),
+        joined in prop::collection::btree_set((0usize..5, 5usize..7), 0..6),
+        present in 0u8..128,
         peered in prop::bool::weighted(0.1),
         groups in prop::collection::vec((0u8..4, 300u128..303, any::<bool>()), 0..3),
         checked in prop::collection::vec((0usize..6, any::<bool>(), 200u128..203, any::<bool>()), 0..4),
     ) -> Model {
-        let names =
-            [(Kind::Router, "shop"), (Kind::Router, "shop"), (Kind::Switch, "shop-default"), (Kind::Router, "old"), (Kind::Switch, "x")];
+        let names = [
+            (Kind::Router, "shop"), (Kind::Router, "shop"), (Kind::Switch, "shop-default"), (Kind::Router, "old"), (Kind::Switch, "x"),
+            (Kind::Group, "shop-group"), (Kind::Group, "old-group"),
+        ];
         let mut model = Model { rows: rows.into_values().collect(), ..Model::default() };
         for (n, (kind, name)) in names.into_iter().enumerate() {
             // The second router of one name is rarer than one or none.
@@ -322,6 +342,12 @@ prop_compose! {
                 model.checks.insert(check, HealthCheck { vip: vip.into(), options });
                 let row = model.rows.get_mut(uuid).unwrap();
                 row.health_check = row.health_check.iter().copied().chain([check]).collect();
+            }
+        }
+        for (place, group) in joined {
+            let id = |n: usize| Uuid::from_u128(n as u128 + 1);
+            if [place, group].iter().all(|n| model.places.contains_key(&(names[*n].0, id(*n)))) {
+                model.joined.insert((id(place), id(group)));
             }
         }
         for (place, row) in attached {
@@ -359,5 +385,5 @@ pub(super) fn foreign(model: &Model) -> Model {
     let held: BTreeSet<_> = groups.values().flat_map(|group| group.acls.to_vec()).collect();
     let acls = model.acls.iter().filter(|(uuid, _)| held.contains(uuid));
     let acls = acls.map(|(uuid, acl)| (*uuid, acl.clone())).collect();
-    Model { places: places.collect(), checks, rows, groups, acls, peered: model.peered }
+    Model { places: places.collect(), checks, rows, groups, acls, joined: model.joined.clone(), peered: model.peered }
 }
