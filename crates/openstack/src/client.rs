@@ -98,8 +98,9 @@ impl Client {
     /// All things of a collection, from all its pages.
     pub(crate) async fn list<T: Item>(&self, ask: &Ask<'_>, collection: &str, more: More) -> Result<Listing<T>, Error> {
         let first = place(ask, self.endpoint(ask.service, &*self.session().await?)?)?;
-        page::follow(first, collection, more, async |url| {
-            Ok(self.at(ask.service, &Method::GET, url, None, None).await?.body)
+        let service = ask.service;
+        page::follow(first, collection, more, |url| async move {
+            Ok(self.at(service, &Method::GET, &url, None, None).await?.body)
         })
         .await
     }

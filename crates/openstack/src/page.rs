@@ -54,12 +54,17 @@ struct Link<'a> {
 }
 
 /// Follows a collection from its first page. Only a failure of that one is an error.
-pub(crate) async fn follow<T: Item>(
+///
+/// `fetch` is no async closure: the future of one that borrows is not `Send` to the compiler, and callers spawn listings.
+pub(crate) async fn follow<T: Item, F>(
     first: Url,
     collection: &str,
     more: More,
-    mut fetch: impl AsyncFnMut(&Url) -> Result<Vec<u8>, Error>,
-) -> Result<Listing<T>, Error> {
+    mut fetch: impl FnMut(Url) -> F,
+) -> Result<Listing<T>, Error>
+where
+    F: Future<Output = Result<Vec<u8>, Error>>,
+{
     let mut gathered = Gathered { items: Vec::new(), places: HashMap::new(), gaps: Vec::new() };
     let mut seen = HashSet::from([first.clone()]);
     let mut url = first.clone();
@@ -67,7 +72,7 @@ pub(crate) async fn follow<T: Item>(
     let mut again = false;
     loop {
         let gap = |message: &str| Error::new(Kind::Garbled, message).on(&Method::GET, &url);
-        let page = match fetch(&url).await {
+        let page = match fetch(url.clone()).await {
             Ok(body) => parse::<T>(&body, collection).map_err(|error| error.on(&Method::GET, &url)),
             Err(error) => Err(error),
         };
@@ -213,9 +218,11 @@ mod tests {
         Url::parse("https://cloud:9696/v2.0/things").unwrap()
     }
 
-    fn run(more: More, fetch: impl AsyncFnMut(&Url) -> Result<Vec<u8>, Error>) -> Result<Listing<Thing>, Error> {
+    #[allow(clippy::needless_pass_by_value, reason = "closures read better without a reference")]
+    fn run(more: More, fetch: impl AsyncFn(&Url) -> Result<Vec<u8>, Error>) -> Result<Listing<Thing>, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(follow(first(), "things", more, fetch))
+        let fetch = &fetch;
+        runtime.block_on(follow(first(), "things", more, |url| async move { fetch(&url).await }))
     }
 
     fn ids(listing: &Listing<Thing>) -> Vec<&str> {

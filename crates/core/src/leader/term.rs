@@ -132,7 +132,8 @@ impl<E: Into<ProviderError>> From<WriteError<E>> for ProviderError {
             WriteError::Unknown(after) => Self::new(
                 ErrorKind::Unavailable,
                 format!("no answer within {} ms; the outcome is unknown", after.as_millis()),
-            ),
+            )
+            .with_maybe_applied(true),
         }
     }
 }
@@ -163,6 +164,7 @@ mod tests {
     async fn a_write_without_answer_is_unknown_not_failed() {
         let never = std::future::pending::<Result<(), ProviderError>>();
         let written = Term::alone("me").write(Duration::from_secs(1), never).await;
-        assert!(matches!(written, Err(WriteError::Unknown(_))));
+        let Err(error @ WriteError::Unknown(_)) = written else { panic!("{written:?}") };
+        assert!(ProviderError::from(error).maybe_applied());
     }
 }

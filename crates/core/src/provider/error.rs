@@ -29,6 +29,7 @@ pub struct ProviderError {
     reason: Option<&'static str>,
     message: String,
     after: Option<Duration>,
+    maybe_applied: bool,
 }
 
 /// When to look again.
@@ -92,7 +93,7 @@ impl ErrorKind {
 impl ProviderError {
     /// An error of this kind. The message is lower case, names the object, and says what to do where that is known.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, reason: None, message: message.into(), after: None }
+        Self { kind, reason: None, message: message.into(), after: None, maybe_applied: false }
     }
 
     /// The API server's answer, with what was tried in front of it.
@@ -133,6 +134,19 @@ impl ProviderError {
     pub fn with_retry_after(mut self, after: Duration) -> Self {
         self.after = Some(after);
         self
+    }
+
+    /// The write was sent, and no answer says what became of it.
+    #[must_use]
+    pub fn with_maybe_applied(mut self, maybe: bool) -> Self {
+        self.maybe_applied = maybe;
+        self
+    }
+
+    /// Whether a write may have been done although it failed. Look before doing it again.
+    #[must_use]
+    pub fn maybe_applied(&self) -> bool {
+        self.maybe_applied
     }
 
     /// What kind of refusal it is.
