@@ -1,4 +1,4 @@
-//! Real Kubernetes and OVN parts for tests.
+//! Real Kubernetes and OVN parts for tests, and a `CloudSigma` that is not real: it has no server to start.
 //!
 //! | module | what it starts |
 //! |---|---|
@@ -6,6 +6,7 @@
 //! | [`kube_ovn`] | a stand-in for kube-ovn-controller, with its definitions |
 //! | [`ovn`] | a northbound database server, alone or as a raft cluster, plain or over TLS |
 //! | [`ovn::lab`] | the whole of OVN with its data path: router, switches, pods, and a client outside |
+//! | [`cloudsigma`] | a simulated account behind its HTTP API |
 //! | [`proxy`] | a TCP proxy that delays, partitions and cuts connections |
 //! | [`controller`] | one of our own controllers, with its admin port |
 //! | [`process`] | any command, as a child that cannot outlive the test process |
@@ -15,6 +16,7 @@
 //!
 //! A missing program is a failure that names its cure, never a skip.
 
+pub mod cloudsigma;
 pub mod controller;
 pub mod kube;
 pub mod kube_ovn;

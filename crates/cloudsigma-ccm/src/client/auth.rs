@@ -1,0 +1,243 @@
+//! As whom the API is asked: a user with a password, or a user whom a service provider stands in for.
+//!
+//! The stand-in needs three tokens, each with an end of its own: the service account's, a ticket for the provider's API,
+//! and the user's. Each is renewed early, by one caller at a time.
+
+use std::time::Duration;
+
+use reqwest::Url;
+use reqwest::header::HeaderValue;
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::error::{Error, Kind};
+use super::http::{Http, Posted};
+use super::secret::Secret;
+
+const TICKET: &str = "urn:ietf:params:oauth:grant-type:uma-ticket";
+const AUDIENCE: &str = "service_provider_api";
+/// How long before its end a token is renewed, unless it lives shorter than thrice that.
+const EARLY: Duration = Duration::from_mins(5);
+/// What a token lives that does not say.
+const USUAL_LIFE: Duration = Duration::from_mins(15);
+
+/// As whom.
+#[derive(Debug, Clone)]
+pub enum Credentials {
+    /// HTTP Basic.
+    Password {
+        /// The user's e-mail address.
+        user: String,
+        /// Its password.
+        password: Secret,
+    },
+    /// A service provider on behalf of one of its users.
+    Impersonation {
+        /// Keycloak, as `https://auth.example.com/auth`.
+        oauth: Url,
+        /// The service account.
+        client_id: String,
+        /// Its secret.
+        client_secret: Secret,
+        /// The user.
+        user_email: String,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Auth {
+    how: How,
+    tokens: Mutex<Tokens>,
+}
+
+#[derive(Debug)]
+enum How {
+    Password(HeaderValue),
+    Impersonation(Box<StandIn>),
+}
+
+#[derive(Debug)]
+struct StandIn {
+    keycloak: Url,
+    impersonate: Url,
+    client_id: String,
+    client_secret: Secret,
+    user_email: String,
+}
+
+#[derive(Debug, Default)]
+struct Tokens {
+    account: Option<Token>,
+    ticket: Option<Token>,
+    user: Option<Token>,
+}
+
+#[derive(Debug, Clone)]
+struct Token {
+    secret: Secret,
+    renew: Instant,
+    end: Instant,
+}
+
+impl Auth {
+    /// The stand-in is asked for on the API's own host, which is the direct one then.
+    pub(super) fn new(credentials: Credentials, api: &Url) -> Result<Self, Error> {
+        let how = match credentials {
+            Credentials::Password { user, password } => {
+                How::Password(hidden(&format!("Basic {}", base64(&format!("{user}:{}", password.expose()))))?)
+            }
+            Credentials::Impersonation { oauth, client_id, client_secret, user_email } => {
+                let unusable = |error| Error::new(Kind::Invalid, format!("{oauth} cannot be used: {error}"));
+                let base = format!("{}/", oauth.as_str().trim_end_matches('/'));
+                let keycloak = Url::parse(&base).map_err(unusable)?;
+                let keycloak = keycloak.join("realms/cloudsigma/protocol/openid-connect/token").map_err(unusable)?;
+                let impersonate = api.join("/service_provider/api/v1/user/impersonate").map_err(unusable)?;
+                How::Impersonation(Box::new(StandIn { keycloak, impersonate, client_id, client_secret, user_email }))
+            }
+        };
+        Ok(Self { how, tokens: Mutex::default() })
+    }
+
+    /// Whether a refusal may be that of a token which ended early.
+    pub(super) fn renews(&self) -> bool {
+        matches!(self.how, How::Impersonation(_))
+    }
+
+    pub(super) async fn header(&self, http: &Http) -> Result<HeaderValue, Error> {
+        match &self.how {
+            How::Password(header) => Ok(header.clone()),
+            How::Impersonation(_) => bearer(&self.user_token(&mut *self.tokens.lock().await, http).await?),
+        }
+    }
+
+    /// Another header than the one that was refused. However many callers were refused, each token is asked for once.
+    pub(super) async fn replace(&self, refused: &HeaderValue, http: &Http) -> Result<HeaderValue, Error> {
+        let mut tokens = self.tokens.lock().await;
+        if let Some(token) = &tokens.user
+            && bearer(token)? == *refused
+        {
+            *tokens = Tokens::default();
+        }
+        bearer(&self.user_token(&mut tokens, http).await?)
+    }
+
+    pub(super) async fn token(&self, http: &Http) -> Result<Option<Secret>, Error> {
+        match &self.how {
+            How::Password(_) => Ok(None),
+            How::Impersonation { .. } => Ok(Some(self.user_token(&mut *self.tokens.lock().await, http).await?.secret)),
+        }
+    }
+
+    /// A token that is good for a while yet; the old one while a new one cannot be had.
+    async fn user_token(&self, tokens: &mut Tokens, http: &Http) -> Result<Token, Error> {
+        let now = Instant::now();
+        if let Some(token) = fresh(tokens.user.as_ref(), now) {
+            return Ok(token);
+        }
+        match self.renew(tokens, http).await {
+            Ok(token) => {
+                tokens.user = Some(token.clone());
+                Ok(token)
+            }
+            Err(error) => match tokens.user.clone().filter(|token| now < token.end) {
+                Some(token) => {
+                    warn!(%error, "cannot renew the token yet");
+                    Ok(token)
+                }
+                None => Err(error),
+            },
+        }
+    }
+
+    async fn renew(&self, tokens: &mut Tokens, http: &Http) -> Result<Token, Error> {
+        let How::Impersonation(stand_in) = &self.how else {
+            return Err(Error::new(Kind::Invalid, "a password needs no token"));
+        };
+        stand_in.renew(tokens, http).await
+    }
+}
+
+impl StandIn {
+    async fn renew(&self, tokens: &mut Tokens, http: &Http) -> Result<Token, Error> {
+        let Self { keycloak, impersonate, client_id, client_secret, user_email } = self;
+        let now = Instant::now();
+        let account = if let Some(token) = fresh(tokens.account.as_ref(), now) {
+            token
+        } else {
+            let form = [
+                ("grant_type", "client_credentials"),
+                ("client_id", client_id),
+                ("client_secret", client_secret.expose()),
+            ];
+            let token = read(&http.post(keycloak, None, Posted::Form(&form)).await?)?;
+            tokens.account.insert(token).clone()
+        };
+        let ticket = if let Some(token) = fresh(tokens.ticket.as_ref(), now) {
+            token
+        } else {
+            let form = [("grant_type", TICKET), ("audience", AUDIENCE)];
+            let token = read(&http.post(keycloak, Some(bearer(&account)?), Posted::Form(&form)).await?)?;
+            tokens.ticket.insert(token).clone()
+        };
+        let body = json!({ "user_email": user_email, "subject_token": account.secret.expose() });
+        read(&http.post(impersonate, Some(bearer(&ticket)?), Posted::Json(&body)).await?)
+    }
+}
+
+fn fresh(token: Option<&Token>, now: Instant) -> Option<Token> {
+    token.filter(|token| now < token.renew).cloned()
+}
+
+fn read(answer: &Value) -> Result<Token, Error> {
+    let secret = answer["access_token"].as_str().filter(|token| !token.is_empty());
+    let secret = secret.ok_or_else(|| Error::new(Kind::Garbled, "an answer without access_token"))?;
+    let life = answer["expires_in"].as_u64().filter(|seconds| *seconds > 0).map_or(USUAL_LIFE, Duration::from_secs);
+    let now = Instant::now();
+    Ok(Token { secret: Secret::new(secret), renew: now + life - EARLY.min(life / 3), end: now + life })
+}
+
+fn bearer(token: &Token) -> Result<HeaderValue, Error> {
+    hidden(&format!("Bearer {}", token.secret.expose()))
+}
+
+/// A header whose value is not printed.
+fn hidden(value: &str) -> Result<HeaderValue, Error> {
+    let mut value = HeaderValue::from_str(value)
+        .map_err(|_| Error::new(Kind::Invalid, "the credentials have characters that cannot be sent"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn base64(text: &str) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::new();
+    for bytes in text.as_bytes().chunks(3) {
+        let bits = bytes.iter().fold(0_usize, |bits, byte| bits << 8 | usize::from(*byte)) << (8 * (3 - bytes.len()));
+        for digit in 0..4 {
+            let shown = digit <= bytes.len();
+            out.push(if shown { char::from(DIGITS[bits >> (18 - 6 * digit) & 63]) } else { '=' });
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn basic_credentials_are_encoded_as_the_standard_says() {
+        for (plain, encoded) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("a:é", "YTrDqQ==")] {
+            assert_eq!(base64(plain), encoded);
+        }
+    }
+
+    #[test]
+    fn a_short_lived_token_is_renewed_before_its_end_too() {
+        let token = read(&json!({ "access_token": "t", "expires_in": 60 })).unwrap();
+        assert!(token.renew < token.end && token.renew > Instant::now());
+        assert!(read(&json!({ "expires_in": 60 })).is_err());
+    }
+}

@@ -1,0 +1,3 @@
+//! CloudSigma: floating addresses for Services, node initialisation, fail-over.
+
+pub mod client;

@@ -1,0 +1,96 @@
+//! What a test wants to go wrong.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::account::Account;
+
+/// Something that happens to requests of one kind.
+#[derive(Debug)]
+pub struct Fault {
+    method: &'static str,
+    path: String,
+    times: usize,
+    effect: Effect,
+}
+
+/// What happens.
+pub enum Effect {
+    /// This answer, and nothing else.
+    Answer(u16, String),
+    /// Nothing is done and nothing answered, ever.
+    Hang,
+    /// It takes this long to begin.
+    Delay(Duration),
+    /// It is done, and the connection ends without an answer.
+    LoseAnswer,
+    /// It is answered as if done, and is not.
+    Ignore,
+    /// A list ends early, though `total_count` tells the truth.
+    CutList(usize),
+    /// Somebody else is quicker: this happens to the account just before.
+    Before(Box<dyn FnMut(&mut Account) + Send>),
+}
+
+impl fmt::Debug for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Answer(..) => "Answer",
+            Self::Hang => "Hang",
+            Self::Delay(_) => "Delay",
+            Self::LoseAnswer => "LoseAnswer",
+            Self::Ignore => "Ignore",
+            Self::CutList(_) => "CutList",
+            Self::Before(_) => "Before",
+        })
+    }
+}
+
+impl Fault {
+    /// Every request with this method whose path (`ips/`, `servers/<uuid>/`) begins like this.
+    pub fn on(method: &'static str, path: impl Into<String>, effect: Effect) -> Self {
+        Self { method, path: path.into(), times: usize::MAX, effect }
+    }
+
+    /// Only so many times.
+    #[must_use]
+    pub fn times(mut self, times: usize) -> Self {
+        self.times = times;
+        self
+    }
+
+    /// The answer of a service that is down.
+    #[must_use]
+    pub fn down(method: &'static str, path: &str) -> Self {
+        Self::on(method, path, Effect::Answer(500, "<html>Internal Server Error</html>".to_owned()))
+    }
+}
+
+/// What is left of the faults that hit one request.
+#[derive(Debug, Default)]
+pub(super) struct Struck {
+    pub(super) answer: Option<(u16, String)>,
+    pub(super) hang: bool,
+    pub(super) delay: Duration,
+    pub(super) lose_answer: bool,
+    pub(super) ignore: bool,
+    pub(super) cut: Option<usize>,
+}
+
+pub(super) fn strike(faults: &mut Vec<Fault>, account: &mut Account, method: &str, path: &str) -> Struck {
+    let mut struck = Struck::default();
+    for fault in faults.iter_mut().filter(|fault| fault.method == method && path.starts_with(&fault.path)) {
+        fault.times = fault.times.saturating_sub(1);
+        match &mut fault.effect {
+            Effect::Answer(status, body) => struck.answer = Some((*status, body.clone())),
+            Effect::Hang => struck.hang = true,
+            Effect::Delay(time) => struck.delay += *time,
+            Effect::LoseAnswer => struck.lose_answer = true,
+            Effect::Ignore => struck.ignore = true,
+            Effect::CutList(count) => struck.cut = Some(*count),
+            Effect::Before(change) => change(account),
+        }
+    }
+    faults.retain(|fault| fault.times > 0);
+    struck
+}
