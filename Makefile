@@ -13,8 +13,8 @@ build: ## compile everything, unoptimised
 	@$(step) setup hack/setup base
 	@$(step) build cargo build --workspace
 
-test: ## run every test, against a real etcd, kube-apiserver and OVN
-	@$(step) setup hack/setup ovn kube
+test: ## run every test, against a real kube-apiserver, OVN, Keystone and Neutron
+	@$(step) setup hack/setup ovn kube openstack
 	@$(step) compile cargo test --workspace --no-run
 	@$(step) test cargo test --workspace
 

@@ -33,17 +33,26 @@ pub(crate) async fn find_pinned(program: &str) -> Result<PathBuf> {
 
 /// Runs `command` and gives its standard output.
 pub(crate) async fn output(command: Command) -> Result<String> {
-    output_with_input(command, Stdio::null()).await
+    run(command, Stdio::null(), DEADLINE).await
+}
+
+/// The same for one that may take longer than most.
+pub(crate) async fn output_within(deadline: Duration, command: Command) -> Result<String> {
+    run(command, Stdio::null(), deadline).await
 }
 
 /// Runs `command` with `input` as its standard input and gives its standard output.
 pub(crate) async fn output_with_input(command: Command, input: Stdio) -> Result<String> {
+    run(command, input, DEADLINE).await
+}
+
+async fn run(command: Command, input: Stdio, deadline: Duration) -> Result<String> {
     let said = describe(&command);
     let mut command = tokio::process::Command::from(command);
     command.stdin(input).kill_on_drop(true);
-    let output = timeout(DEADLINE, command.output())
+    let output = timeout(deadline, command.output())
         .await
-        .with_context(|| format!("no end of `{said}` within {DEADLINE:?}"))?
+        .with_context(|| format!("no end of `{said}` within {deadline:?}"))?
         .with_context(|| format!("start `{said}`"))?;
     if !output.status.success() {
         bail!("`{said}`: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());

@@ -1,4 +1,4 @@
-//! Real Kubernetes and OVN parts for tests, and a `CloudSigma` that is not real: it has no server to start.
+//! Real Kubernetes, OVN and OpenStack parts for tests, and a `CloudSigma` that is not real: it has no server to start.
 //!
 //! | module | what it starts |
 //! |---|---|
@@ -7,6 +7,7 @@
 //! | [`ovn`] | a northbound database server, alone or as a raft cluster, plain or over TLS |
 //! | [`ovn::lab`] | the whole of OVN with its data path: router, switches, pods, and a client outside |
 //! | [`cloudsigma`] | a simulated account behind its HTTP API |
+//! | [`openstack`] | Keystone and Neutron, with the database and the OVN that they need |
 //! | [`proxy`] | a TCP proxy that delays, partitions and cuts connections |
 //! | [`controller`] | one of our own controllers, with its admin port |
 //! | [`process`] | any command, as a child that cannot outlive the test process |
@@ -20,6 +21,7 @@ pub mod cloudsigma;
 pub mod controller;
 pub mod kube;
 pub mod kube_ovn;
+pub mod openstack;
 pub mod ovn;
 pub mod pki;
 pub mod process;
@@ -27,6 +29,7 @@ pub mod proxy;
 
 mod command;
 mod daemon;
+mod directory;
 mod eventually;
 mod netns;
 mod port;

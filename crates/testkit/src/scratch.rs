@@ -117,7 +117,7 @@ fn sweeper(path: &Path) -> Result<ChildStdin> {
     // Children get their parent-death signal at the same moment and may still write: hence the second try.
     let script = r#"
         cat >/dev/null
-        if [ -e "$0/keep" ]; then rm -rf "$0"/*/etcd "$0/keep"; rmdir "$0" 2>/dev/null; exit; fi
+        if [ -e "$0/keep" ]; then rm -rf "$0"/*/etcd "$0"/*/mysql "$0/keep"; rmdir "$0" 2>/dev/null; exit; fi
         rm -rf "$0" || { sleep 1; rm -rf "$0"; }"#;
     let mut sweeper = Command::new("sh")
         .args(["-c", script])

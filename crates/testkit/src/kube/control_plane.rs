@@ -16,6 +16,7 @@ use super::Kubeconfig;
 use super::flags::{self, Pki};
 use crate::command::find_pinned;
 use crate::daemon::Daemon;
+use crate::directory::copy;
 use crate::process::Process;
 use crate::{ReservedPort, Scratch, Signal, eventually};
 
@@ -288,20 +289,4 @@ where
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
         Err(error) => Err(error).with_context(|| format!("create {} {name}", K::kind(&()))),
     }
-}
-
-/// A directory with everything in it.
-fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
-    std::fs::create_dir_all(to)?;
-    for entry in std::fs::read_dir(from)? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy(&entry.path(), &target)?;
-        } else {
-            std::fs::copy(entry.path(), target)?;
-        }
-    }
-    // etcd refuses a data directory that others may read.
-    std::fs::set_permissions(to, std::os::unix::fs::PermissionsExt::from_mode(0o700))
 }

@@ -14,7 +14,7 @@ pub struct Central {
     _northd: Daemon,
     _southbound: Daemon,
     northbound: Northbound,
-    _dir: Scratch,
+    dir: Scratch,
 }
 
 impl Central {
@@ -26,12 +26,17 @@ impl Central {
         let southbound = database("sb", "/usr/share/ovn/ovn-sb.ovsschema", dir).await?;
         let mut northd = Daemon::new("ovn-northd", &northd(&northbound.unix(0), dir)?, dir)?;
         northd.start(READY, listens(dir.join("northd.ctl"))).await?;
-        Ok(Self { _northd: northd, _southbound: southbound, northbound, _dir: scratch })
+        Ok(Self { _northd: northd, _southbound: southbound, northbound, dir: scratch })
     }
 
     /// The northbound database.
     #[must_use]
     pub fn northbound(&self) -> &Northbound {
         &self.northbound
+    }
+
+    /// `unix:<path>` of the southbound database.
+    pub(crate) fn southbound(&self) -> String {
+        format!("unix:{}", self.dir.join("sb.sock").display())
     }
 }

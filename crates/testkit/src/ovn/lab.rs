@@ -330,7 +330,7 @@ pub(super) async fn database(name: &str, schema: &str, dir: &Path) -> Result<Dae
     Ok(daemon)
 }
 
-pub(super) fn listens(socket: std::path::PathBuf) -> impl AsyncFnMut() -> Result<UnixStream> {
+pub(crate) fn listens(socket: std::path::PathBuf) -> impl AsyncFnMut() -> Result<UnixStream> {
     async move || Ok(UnixStream::connect(&socket).await?)
 }
 

@@ -10,6 +10,7 @@ mod tls;
 
 pub use central::Central;
 pub use host::{Host, NoAnswer};
+pub(crate) use lab::listens;
 pub use northbound::Northbound;
 pub use tls::{ServerName, Tls};
 

@@ -5,5 +5,6 @@ mod cloudsigma;
 mod kube;
 mod lab;
 mod northbound;
+mod openstack;
 mod process;
 mod proxy;
