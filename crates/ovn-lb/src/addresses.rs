@@ -40,7 +40,7 @@ use crate::error::Error;
 use crate::kube_ovn::KubeOvn;
 use crate::projects::Projects;
 use book::{Book, Promise};
-use eip::{Seen, Whose};
+use eip::{Reader, Seen, Whose};
 use report::Reports;
 
 pub(crate) use book::{Made, Need};
@@ -57,7 +57,7 @@ const PAGE: u32 = 250;
 
 pub(crate) struct Addresses {
     client: Client,
-    cluster: Arc<str>,
+    reader: Reader,
     /// The type of network for whoever does not name one.
     network_type: Option<String>,
     projects: Projects,
@@ -96,6 +96,8 @@ pub(crate) struct Rules {
     pub(crate) rest: Duration,
     /// Whether tenants' own `EIp`s get addresses here.
     pub(crate) serve_eips: bool,
+    /// Whether `EIp`s that kube-dc serves are ours from now on.
+    pub(crate) take_over: bool,
 }
 
 impl Addresses {
@@ -106,8 +108,9 @@ impl Addresses {
         deadline: Duration,
         looks: broadcast::Sender<Look>,
     ) -> Self {
-        let Rules { network_type, projects, kube_ovn, rest, serve_eips } = rules;
-        let book = Book::new(cluster.clone(), rest, serve_eips);
+        let Rules { network_type, projects, kube_ovn, rest, serve_eips, take_over } = rules;
+        let reader = Reader { cluster, take_over };
+        let book = Book::new(reader.clone(), rest, serve_eips);
         let state = Mutex::new(State {
             book,
             listed_since: None,
@@ -116,7 +119,7 @@ impl Addresses {
             reports: Reports::default(),
         });
         let (tenants, stirred) = (Queue::default(), Notify::new());
-        Self { client, cluster, network_type, projects, kube_ovn, deadline, state, looks, tenants, stirred }
+        Self { client, reader, network_type, projects, kube_ovn, deadline, state, looks, tenants, stirred }
     }
 
     /// Reads every `EIp` anew: the watch of a process that only followed so far may lag behind its predecessor's last
@@ -147,7 +150,7 @@ impl Addresses {
                 let meta = guarded.meta();
                 unlisted.remove(&EipKey::new(meta.namespace.as_deref(), meta.name.as_deref()));
                 // One that does not parse is told by the watch; the address that it may hold is among the living.
-                listed.extend(guarded.0.ok().and_then(|eip| eip::read(&eip, &self.cluster)));
+                listed.extend(guarded.0.ok().and_then(|eip| eip::read(&eip, &self.reader)));
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
@@ -245,7 +248,7 @@ impl Addresses {
     }
 
     fn observe(&self, eip: &EIp) {
-        let Some(seen) = eip::read(eip, &self.cluster) else { return };
+        let Some(seen) = eip::read(eip, &self.reader) else { return };
         let (key, is_named) = (seen.key.clone(), !matches!(seen.whose, Whose::Service(_)));
         let mut state = self.lock();
         let services = state.book.observe(seen);

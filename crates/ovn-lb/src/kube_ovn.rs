@@ -30,9 +30,10 @@ use groundcrew_core::events::{Events, Severity, reference};
 use groundcrew_core::leader::{Moment, Term};
 use groundcrew_core::provider::{Caveat, ErrorKind, Owner, ProviderError};
 use k8s_openapi::api::core::v1::Service;
-use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{DeserializeGuard, ObjectMeta, Request};
 use kube::{Api, Client, Resource};
+use serde_json::json;
 use tokio::sync::Notify;
 use tracing::{info, warn};
 use uuid::Uuid;
@@ -66,8 +67,8 @@ pub(crate) struct KubeOvn {
 }
 
 impl KubeOvn {
-    pub(crate) fn new(client: Client, cluster: Arc<str>, deadline: Duration, events: Events) -> Self {
-        let catalog = Mutex::new(Catalog::default());
+    pub(crate) fn new(client: Client, cluster: Arc<str>, deadline: Duration, events: Events, take_over: bool) -> Self {
+        let catalog = Mutex::new(Catalog { take_over, ..Catalog::default() });
         Self { client, cluster, deadline, events, catalog, places: Places::default(), unsettled: Notify::new() }
     }
 
@@ -136,6 +137,10 @@ impl KubeOvn {
                     warn!(service = %owner, %address, %error, "the address is not reserved at kube-ovn");
                 }
             }
+            Keep::Adopt(name) => match self.adopt(&name, owner, term).await {
+                Ok(()) => return Some(name),
+                Err(error) => warn!(eip = %owner, %address, %error, "the OvnEip is not taken over from kube-dc"),
+            },
             // The Service says so in its status, and an Event is made of that.
             Keep::Unsafe(_) | Keep::Elsewhere => {}
         }
@@ -146,7 +151,7 @@ impl KubeOvn {
     pub(crate) fn is_kept(&self, made: &Made) -> bool {
         match self.lock().keep(made, Moment::now()) {
             Keep::Safe(name) => name == made.reference,
-            Keep::Make(_) => false,
+            Keep::Make(_) | Keep::Adopt(_) => false,
             Keep::Unsafe(_) | Keep::Elsewhere => true,
         }
     }
@@ -184,7 +189,7 @@ impl KubeOvn {
         }
         match catalog.keep(made, Moment::now()) {
             Keep::Unsafe(why) => Some(Caveat { reason: why.reason, message: why.message, stops: false }),
-            Keep::Safe(_) | Keep::Make(_) | Keep::Elsewhere => None,
+            Keep::Safe(_) | Keep::Adopt(_) | Keep::Make(_) | Keep::Elsewhere => None,
         }
     }
 
@@ -228,6 +233,29 @@ impl KubeOvn {
             None => self.refresh(&wish.name).await?,
         }
         Ok(())
+    }
+
+    /// Puts our marks on one that kube-dc made, as it is known. kube-ovn does not look at them.
+    async fn adopt(&self, name: &str, owner: &Owner, term: &Term) -> Result<(), Error> {
+        let api: Api<OvnEip> = Api::all(self.client.clone());
+        let Some(version) = self.lock().eips.get(name).map(|eip| eip.version.clone()) else { return Err(Error::Lost) };
+        let mut patch = json!({ "metadata": marks(owner, &self.cluster) });
+        patch["metadata"]["resourceVersion"] = json!(version);
+        let write = async {
+            match api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+                Ok(object) => Ok(Some(object)),
+                Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(None),
+                Err(error) => Err(ProviderError::from_kube(&format!("cannot mark OvnEip {name}"), &error)),
+            }
+        };
+        match term.write(self.deadline, write).await.map_err(ProviderError::from)? {
+            Some(object) => {
+                info!(ovn_eip = name, eip = %owner, "taken over from kube-dc");
+                self.observe(&object);
+                Ok(())
+            }
+            None => self.refresh(name).await.and(Err(Error::Lost)),
+        }
     }
 
     /// Deletes one of ours, exactly as it is known. Gone, or not ours any more, is fine.
@@ -306,14 +334,7 @@ impl KubeOvn {
 }
 
 fn object(wish: &Wish, owner: &Owner, cluster: &str) -> OvnEipApply {
-    let labels =
-        [(label::CLUSTER.to_owned(), cluster.to_owned()), (label::OWNER_UID.to_owned(), owner.uid.to_string())];
-    let metadata = ObjectMeta {
-        name: Some(wish.name.clone()),
-        labels: Some(labels.into()),
-        annotations: Some([(annotation::OWNER.to_owned(), owner.key.to_string())].into()),
-        ..ObjectMeta::default()
-    };
+    let metadata = ObjectMeta { name: Some(wish.name.clone()), ..marks(owner, cluster) };
     let (v4_ip, v6_ip) = match wish.address {
         Some(IpAddr::V4(address)) => (Some(address.to_string()), None),
         Some(IpAddr::V6(address)) => (None, Some(address.to_string())),
@@ -321,6 +342,17 @@ fn object(wish: &Wish, owner: &Owner, cluster: &str) -> OvnEipApply {
     };
     let external_subnet = wish.subnet.to_string();
     OvnEipApply::new(metadata, OvnEipApplySpec { external_subnet, kind: OvnEipType::Nat, v4_ip, v6_ip })
+}
+
+/// The marks that make one ours.
+fn marks(owner: &Owner, cluster: &str) -> ObjectMeta {
+    let labels =
+        [(label::CLUSTER.to_owned(), cluster.to_owned()), (label::OWNER_UID.to_owned(), owner.uid.to_string())];
+    ObjectMeta {
+        labels: Some(labels.into()),
+        annotations: Some([(annotation::OWNER.to_owned(), owner.key.to_string())].into()),
+        ..ObjectMeta::default()
+    }
 }
 
 fn unavailable(tried: &str, why: &str) -> Error {

@@ -97,7 +97,10 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
     let projects = Projects::default();
     let kube_ovn = found
         .kube_ovn
-        .then(|| Arc::new(KubeOvn::new(runtime.client.clone(), cluster.clone(), deadline, runtime.events.clone())));
+        .then(|| {
+            KubeOvn::new(runtime.client.clone(), cluster.clone(), deadline, runtime.events.clone(), args.take_over)
+        })
+        .map(Arc::new);
     let addresses = Arc::new(Addresses::new(
         runtime.client.clone(),
         cluster.clone(),
@@ -107,6 +110,7 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
             kube_ovn: kube_ovn.clone().filter(|_| found.addresses),
             rest: args.address_rest,
             serve_eips: args.serve_eips,
+            take_over: args.take_over,
         },
         deadline,
         looks.clone(),

@@ -23,7 +23,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::eip::{self, EipKey, Seen, Whose};
+use super::eip::{self, EipKey, Reader, Seen, Whose};
 use super::pool::{Family, Pool};
 use super::taken::Taken;
 use crate::error::Error;
@@ -35,7 +35,7 @@ pub(crate) use tenant::Care;
 
 #[derive(Debug)]
 pub(crate) struct Book {
-    cluster: Arc<str>,
+    reader: Reader,
     /// How long a released address is not given to anybody.
     rest: Duration,
     /// Whether tenants' own `EIp`s get addresses here.
@@ -89,9 +89,9 @@ pub(crate) enum Write {
 }
 
 impl Book {
-    pub(crate) fn new(cluster: Arc<str>, rest: Duration, serve_eips: bool) -> Self {
+    pub(crate) fn new(reader: Reader, rest: Duration, serve_eips: bool) -> Self {
         Self {
-            cluster,
+            reader,
             rest,
             serve_eips,
             begun: false,
@@ -381,7 +381,7 @@ impl Book {
         let mut left: BTreeSet<_> = used.into_iter().chain(own).collect();
         left.retain(|key| self.holdings.get(key).is_some_and(|holding| holding.is_left_by(owner)));
         left.retain(|key| {
-            self.change(key, |holding| holding.should.services.remove(&owner.key.name));
+            self.change(key, |holding| holding.part(&owner.key.name));
             let was_only_promised = self.holdings.get(key).is_some_and(|h| h.stored.is_none() && h.is_unused());
             if was_only_promised {
                 self.forget(key, now);
@@ -399,7 +399,9 @@ impl Book {
         match (&holding.whose, &holding.stored) {
             (Whose::Service(_), Some(_)) if holding.is_unused() => Some(Write::Delete),
             (Whose::Service(_), None) if holding.is_unused() => None,
-            (Whose::Service(owner), None) => Some(Write::Create(Box::new(eip::object(key, owner, &self.cluster)))),
+            (Whose::Service(owner), None) => {
+                Some(Write::Create(Box::new(eip::object(key, owner, &self.reader.cluster))))
+            }
             (Whose::Service(_), Some(seen)) => status(seen),
             (Whose::Tenant | Whose::Nobody, Some(seen)) if seen.deleting => {
                 if seen.finalizer && holding.is_unused() {
@@ -412,7 +414,9 @@ impl Book {
                 // Marks first: what says an address must not go without our hearing of it.
                 let marked = seen.finalizer && seen.label;
                 if holding.should.address.is_some() && !marked {
-                    Some(Write::Marks(eip::claim(seen, &self.cluster)))
+                    Some(Write::Marks(eip::claim(seen, &self.reader.cluster)))
+                } else if seen.delete_released && holding.is_left && holding.is_unused() {
+                    Some(Write::Delete)
                 } else {
                     status(seen)
                 }

@@ -46,12 +46,20 @@ impl EipKey {
     }
 }
 
+/// Whose eyes an `EIp` is seen with.
+#[derive(Debug, Clone)]
+pub(crate) struct Reader {
+    pub(crate) cluster: Arc<str>,
+    /// Whether those that kube-dc serves are ours from now on.
+    pub(crate) take_over: bool,
+}
+
 /// Who makes an `EIp` say what it says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Whose {
     /// This cluster made it for a Service, and takes it away with its last user.
     Service(Owner),
-    /// A tenant made it and this cluster gave it its address. It goes when the tenant says so.
+    /// A tenant made it, and this cluster gave it its address or took it over from kube-dc. It goes when the tenant says so.
     Tenant,
     /// A tenant made it, and nobody has given it an address yet.
     Nobody,
@@ -94,6 +102,8 @@ pub(crate) struct Seen {
     pub(crate) ready: bool,
     /// Somebody has it alone, or in a way that we do not know.
     pub(crate) exclusive: bool,
+    /// kube-dc made it for a Service, and it goes with its last user.
+    pub(crate) delete_released: bool,
     pub(crate) whose: Whose,
     pub(crate) says: Says,
     /// What only those that we did not make have.
@@ -122,26 +132,30 @@ impl Seen {
 }
 
 /// `None` only for an object that no API server sends.
-pub(crate) fn read(eip: &EIp, cluster: &str) -> Option<Seen> {
-    let meta = &eip.metadata;
+pub(crate) fn read(eip: &EIp, reader: &Reader) -> Option<Seen> {
+    let (meta, cluster) = (&eip.metadata, &*reader.cluster);
     let status = eip.status.clone().unwrap_or_default();
-    let (finalizer, label) = (has_finalizer(meta, finalizer::EIP), cluster_label(meta) == Some(cluster));
-    let whose = whose(meta, &status, cluster);
     let exclusive = matches!(status.ownership_type, OwnershipType::Exclusive | OwnershipType::Unknown)
         || status.owners.iter().any(|owner| owner.kind == EIpOwner::FIP);
+    let whose = whose(meta, &status, exclusive, reader);
+    let deleting = meta.deletion_timestamp.is_some();
+    // A finalizer cannot be swapped any more while its object is being deleted, so that kube-dc's is as good as ours.
+    let is_taken = whose == Whose::Tenant && has_finalizer(meta, finalizer::KUBE_DC_EIP);
+    let finalizer = has_finalizer(meta, finalizer::EIP) || (is_taken && deleting);
     let trouble = matches!(whose, Whose::Tenant | Whose::Nobody).then(|| trouble(&status.conditions)).flatten();
-    let wish = (!matches!(whose, Whose::Service(_))).then(|| Box::new(wish(eip, status.conditions)));
+    let wish = (!matches!(whose, Whose::Service(_))).then(|| Box::new(wish(eip, is_taken, status.conditions)));
     let (services, others): (Vec<_>, Vec<_>) =
         status.owners.into_iter().partition(|owner| owner.kind == EIpOwner::SERVICE_LB);
     Some(Seen {
         key: EipKey { namespace: meta.namespace.as_deref()?.into(), name: meta.name.as_deref()?.into() },
         uid: meta.uid.as_deref()?.parse().ok()?,
         resource_version: meta.resource_version.as_deref()?.into(),
-        deleting: meta.deletion_timestamp.is_some(),
+        deleting,
         finalizer,
-        label,
+        label: cluster_label(meta) == Some(cluster),
         ready: status.ready,
         exclusive,
+        delete_released: status.delete_released == Some(true),
         whose,
         says: Says {
             address: status.ip_address.and_then(|address| address.parse().ok()),
@@ -154,14 +168,19 @@ pub(crate) fn read(eip: &EIp, cluster: &str) -> Option<Seen> {
     })
 }
 
-fn whose(meta: &ObjectMeta, status: &EIpStatus, cluster: &str) -> Whose {
+fn whose(meta: &ObjectMeta, status: &EIpStatus, exclusive: bool, reader: &Reader) -> Whose {
+    let cluster = &*reader.cluster;
     if let Some(owner) = made_for(meta, cluster) {
         return Whose::Service(owner);
     }
+    let is_kube_dcs = has_finalizer(meta, finalizer::KUBE_DC_EIP);
+    // Floating addresses are not ours to serve, and theirs stay with whoever serves them.
+    let is_taken = is_kube_dcs && reader.take_over && !exclusive;
     let untouched = status.ip_address.is_none() && status.ovn_eip_ref.is_empty() && status.owners.is_empty();
     match cluster_label(meta) {
-        _ if has_finalizer(meta, finalizer::KUBE_DC_EIP) => Whose::Other,
+        _ if is_kube_dcs && !is_taken => Whose::Other,
         Some(label) if label != cluster => Whose::Other,
+        _ if is_taken => Whose::Tenant,
         Some(_) => Whose::Tenant,
         // Somebody took the label away: without us the finalizer would keep it for ever.
         None if has_finalizer(meta, finalizer::EIP) => Whose::Tenant,
@@ -184,11 +203,12 @@ fn trouble(conditions: &[Condition]) -> Option<Box<Trouble>> {
     Some(Box::new(Trouble { reason: ready.reason.as_str().into(), message: ready.message.as_str().into() }))
 }
 
-fn wish(eip: &EIp, conditions: Vec<Condition>) -> Wish {
+fn wish(eip: &EIp, is_taken: bool, conditions: Vec<Condition>) -> Wish {
     // Empty is the same as absent, as with kube-dc.
     let some = |text: Option<&String>| text.filter(|text| !text.is_empty()).map(|text| text.as_str().into());
     let annotations = eip.metadata.annotations.as_ref();
-    let finalizers = eip.metadata.finalizers.iter().flatten().filter(|f| *f != finalizer::EIP);
+    let is_ours = |f: &str| f == finalizer::EIP || (is_taken && f == finalizer::KUBE_DC_EIP);
+    let finalizers = eip.metadata.finalizers.iter().flatten().filter(|f| !is_ours(f));
     Wish {
         network_type: some(eip.spec.external_network_type.as_ref()),
         child_ref: some(eip.spec.child_ref.as_ref()),
@@ -218,6 +238,9 @@ pub(crate) fn is_older(version: &str, than: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use groundcrew_api::eip::EIpSpec;
+    use serde_json::json;
+
     use super::*;
     use crate::testing::owner;
 
@@ -230,9 +253,37 @@ mod tests {
         let mut eip = object(&key, &owner, "c1");
         eip.metadata.uid = Some(Uuid::from_u128(1).to_string());
         eip.metadata.resource_version = Some("7".into());
-        assert_eq!(read(&eip, "c1").unwrap().whose, Whose::Service(owner));
-        assert_eq!(read(&eip, "c2").unwrap().whose, Whose::Other);
+        let reader = |cluster: &str| Reader { cluster: cluster.into(), take_over: false };
+        assert_eq!(read(&eip, &reader("c1")).unwrap().whose, Whose::Service(owner));
+        assert_eq!(read(&eip, &reader("c2")).unwrap().whose, Whose::Other);
         eip.metadata.annotations = Some([(annotation::OWNER.to_owned(), "other/web".to_owned())].into());
-        assert_eq!(read(&eip, "c1").unwrap().whose, Whose::Tenant, "a tenant speaks for his own namespace only");
+        assert_eq!(
+            read(&eip, &reader("c1")).unwrap().whose,
+            Whose::Tenant,
+            "a tenant speaks for his own namespace only"
+        );
+    }
+
+    #[test]
+    fn an_eip_of_kube_dcs_is_ours_if_asked_for_and_unless_a_floating_address_has_it() {
+        let mut eip = EIp::new("office", EIpSpec::default());
+        eip.metadata.namespace = Some("shop".into());
+        eip.metadata.uid = Some(Uuid::from_u128(1).to_string());
+        eip.metadata.resource_version = Some("7".into());
+        eip.metadata.finalizers = Some(vec!["other".into(), finalizer::KUBE_DC_EIP.into()]);
+        let seen = |eip: &EIp, take_over| read(eip, &Reader { cluster: "c1".into(), take_over }).unwrap();
+        assert_eq!(seen(&eip, false).whose, Whose::Other);
+        let taken = seen(&eip, true);
+        assert_eq!((&taken.whose, taken.finalizer), (&Whose::Tenant, false));
+        assert_eq!(claim(&taken, "c1")["metadata"]["finalizers"], json!(["other", finalizer::EIP]));
+        let status = json!({ "ovnEIpRef": "", "ownershipType": "Exclusive", "ready": true });
+        let floating = EIp { status: Some(serde_json::from_value(status).unwrap()), ..eip.clone() };
+        assert_eq!(seen(&floating, true).whose, Whose::Other);
+        eip.metadata.deletion_timestamp = serde_json::from_value("2026-01-01T00:00:00Z".into()).unwrap();
+        let leaving = seen(&eip, true);
+        assert!(leaving.finalizer, "one that is being deleted cannot get ours any more");
+        assert_eq!(let_go(&leaving)["metadata"]["finalizers"], json!(["other"]));
+        eip.metadata.labels = Some([(label::CLUSTER.to_owned(), "c2".to_owned())].into());
+        assert_eq!(seen(&eip, true).whose, Whose::Other, "another cluster's stays his");
     }
 }

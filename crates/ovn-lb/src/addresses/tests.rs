@@ -59,6 +59,14 @@ fn patched(eip: &EIp, patch: &Value) -> EIp {
     serde_json::from_value(object).unwrap()
 }
 
+fn reader() -> Reader {
+    Reader { cluster: "c1".into(), take_over: false }
+}
+
+fn read(eip: &EIp) -> Seen {
+    eip::read(eip, &reader()).unwrap()
+}
+
 /// What [`Addresses::promise`] does where addresses come from pools.
 fn promise(book: &mut Book, ask: &AddressAsk, network_type: Option<&str>, now: Moment) -> Result<Vec<EipKey>, Error> {
     let each = Family::in_order(ask.families).iter().map(|family| match book.hold(ask, *family, network_type)? {
@@ -70,7 +78,7 @@ fn promise(book: &mut Book, ask: &AddressAsk, network_type: Option<&str>, now: M
 
 impl World {
     fn new(pools: Vec<AddressPool>) -> Self {
-        let book = Book::new("c1".into(), REST, true);
+        let book = Book::new(reader(), REST, true);
         let mut world =
             Self { eips: BTreeMap::new(), pools, book, now: Moment::now(), writes: 0, published: BTreeMap::new() };
         world.restart();
@@ -85,7 +93,7 @@ impl World {
 
     /// This process begins to lead.
     fn begin(&mut self) {
-        let listed: Vec<_> = self.eips.values().map(|eip| eip::read(eip, "c1").unwrap()).collect();
+        let listed: Vec<_> = self.eips.values().map(read).collect();
         let mut unlisted = self.book.stored();
         unlisted.retain(|key, _| !self.eips.contains_key(key));
         let living: Vec<_> = self.published.values().cloned().collect();
@@ -101,7 +109,7 @@ impl World {
 
     /// A process that only followed so far.
     fn follower(&self) -> Book {
-        let mut book = Book::new("c1".into(), REST, true);
+        let mut book = Book::new(reader(), REST, true);
         for pool in &self.pools {
             book.put_pool(Pool::new(pool));
         }
@@ -140,7 +148,7 @@ impl World {
                 }
             };
             eip.metadata.resource_version = Some(self.writes.to_string());
-            self.book.observe(eip::read(eip, "c1").unwrap());
+            self.book.observe(read(eip));
         }
     }
 
@@ -314,7 +322,7 @@ proptest! {
                 Event::LoseEip { service } => {
                     let key = EipKey::of(&testing::owner("shop", &format!("s{service}")), pool::Family::V4);
                     if let Some(eip) = world.eips.remove(&key) {
-                        let seen = eip::read(&eip, "c1").unwrap();
+                        let seen = read(&eip);
                         world.book.vanish(&key, seen.uid, world.now);
                     }
                 }
@@ -330,7 +338,7 @@ proptest! {
                 Event::Tear { eip } => {
                     let key = tenants::key(&format!("e{eip}"));
                     if let Some(eip) = world.eips.remove(&key) {
-                        for service in world.book.vanish(&key, eip::read(&eip, "c1").unwrap().uid, world.now) {
+                        for service in world.book.vanish(&key, read(&eip).uid, world.now) {
                             let Some(living) = before.get(&service) else { continue };
                             let families = if living.addresses.len() == 2 { Families::V4V6 } else { Families::V4 };
                             world.hold(&world.ask(&living.owner, families)).unwrap();
@@ -481,7 +489,7 @@ fn an_eip_removed_by_hand_is_made_again_with_its_address() {
     let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);
     let address = world.serve("web").unwrap();
     let (key, eip) = world.eips.pop_first().unwrap();
-    let woken = world.book.vanish(&key, eip::read(&eip, "c1").unwrap().uid, world.now);
+    let woken = world.book.vanish(&key, read(&eip).uid, world.now);
     assert_eq!(woken, [ServiceKey::new("shop", "web")]);
     assert_eq!(world.serve("web").unwrap(), address);
     assert!(world.eips.contains_key(&key));

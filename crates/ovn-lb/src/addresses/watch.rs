@@ -47,7 +47,7 @@ impl Sink<EIp> for EipSink {
     }
 
     fn delete(&mut self, eip: EIp) {
-        if let Some(seen) = eip::read(&eip, &self.addresses.cluster) {
+        if let Some(seen) = eip::read(&eip, &self.addresses.reader) {
             self.vanish(&seen.key, seen.uid);
         }
     }
@@ -59,7 +59,7 @@ impl Sink<EIp> for EipSink {
     }
 
     fn listed(&mut self, eip: EIp) {
-        if let Some(seen) = eip::read(&eip, &self.addresses.cluster) {
+        if let Some(seen) = eip::read(&eip, &self.addresses.reader) {
             if self.unlisted.get(&seen.key) == Some(&seen.uid) {
                 self.unlisted.remove(&seen.key);
             }

@@ -27,6 +27,8 @@ const MOST_NAMES: u32 = 8;
 pub(crate) struct Catalog {
     pub(crate) eips: Eips,
     pub(crate) networks: Networks,
+    /// Whether what kube-dc made for `EIp`s that are ours now is ours, too.
+    pub(crate) take_over: bool,
 }
 
 /// The next step for a Service that has no address.
@@ -62,6 +64,8 @@ pub(crate) struct Wish {
 pub(crate) enum Keep {
     /// This one holds it.
     Safe(Arc<str>),
+    /// This one, which kube-dc made for the `EIp`, holds it and is to get our marks.
+    Adopt(Arc<str>),
     /// Nothing holds it: kube-ovn may give it to anybody.
     Make(Wish),
     /// It is not safe, and for now there is nothing to do but to tell.
@@ -191,6 +195,14 @@ impl Catalog {
         };
         if let Some((name, _)) = self.eips.holders(address).find(|(name, eip)| is_inherited(name, eip)) {
             return Keep::Safe(name.clone());
+        }
+        let own = format!("{namespace}.{}", owner.key.name);
+        let is_kube_dcs = |name: &str, eip: &Eip| {
+            name == &*made.reference && eip.owner.is_none() && eip.kube_dc.as_ref().is_some_and(|dc| *dc.eip == *own)
+        };
+        if let Some((name, eip)) = self.eips.holders(address).find(|(name, eip)| is_kube_dcs(name, eip)) {
+            let goes_with_it = !eip.is_router_port && eip.kube_dc.as_ref().is_some_and(|dc| dc.made);
+            return if self.take_over && goes_with_it { Keep::Adopt(name.clone()) } else { Keep::Safe(name.clone()) };
         }
         if let Some((name, eip)) = self.eips.holders(address).next() {
             let holder = holder(name, eip, namespace);

@@ -37,6 +37,17 @@ pub(crate) struct Eip {
     pub(crate) owner: Option<Owner>,
     /// The namespace that it belongs to by our mark or by kube-dc's. Tenants cannot write either.
     pub(crate) namespace: Option<Arc<str>>,
+    /// The EIp that kube-dc has it for.
+    pub(crate) kube_dc: Option<Box<KubeDc>>,
+}
+
+/// kube-dc's marks. Tenants cannot write them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KubeDc {
+    /// `{namespace}.{name}` of the EIp.
+    pub(crate) eip: Box<str>,
+    /// It was made for that EIp and goes with it; else it was there before.
+    pub(crate) made: bool,
 }
 
 impl Eip {
@@ -51,7 +62,10 @@ impl Eip {
             Some(Owner { key: ServiceKey::new(namespace, name), uid: mark(label::OWNER_UID)?.parse().ok()? })
         };
         let owner = owner();
-        let theirs = || mark(label::EIP).and_then(|value| Some(value.split_once('.')?.0.into()));
+        let theirs = mark(label::EIP).filter(|value| value.contains('.'));
+        let made = meta.annotations.iter().flatten().any(|(key, _)| key == annotation::OVN_EIP_CREATED_BY_EIP);
+        let kube_dc = theirs.map(|eip| Box::new(KubeDc { eip: eip.as_str().into(), made }));
+        let theirs = || Some(theirs?.split_once('.')?.0.into());
         let status = object.status.clone().unwrap_or_default();
         let eip = Self {
             uid: meta.uid.as_deref()?.parse().ok()?,
@@ -67,6 +81,7 @@ impl Eip {
             is_held: meta.finalizers.iter().flatten().any(|f| f == finalizer::KUBE_OVN),
             namespace: owner.as_ref().map(|owner| owner.key.namespace.clone()).or_else(theirs),
             owner,
+            kube_dc,
         };
         Some((meta.name.as_deref()?.into(), eip))
     }

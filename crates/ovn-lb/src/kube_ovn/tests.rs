@@ -384,3 +384,34 @@ proptest! {
         prop_assert_eq!(world.catalog.eips.unsettled().count(), unsettled);
     }
 }
+
+#[test]
+fn what_kube_dc_made_for_an_eip_is_adopted_on_request_and_what_it_only_used_is_not() {
+    let put = |world: &mut World, name: &str, uid: u128, eip: &str, made: bool| {
+        let annotations = if made { json!({ annotation::OVN_EIP_CREATED_BY_EIP: "true" }) } else { json!({}) };
+        let object = json!({
+            "metadata": {
+                "name": name, "uid": Uuid::from_u128(uid), "resourceVersion": "1", "annotations": annotations,
+                "labels": { label::EIP: eip },
+            },
+            "spec": { "externalSubnet": "ext", "type": "nat" },
+            "status": { "v4Ip": format!("192.0.2.{uid}"), "ready": true },
+        });
+        let (name, eip) = Eip::read(&serde_json::from_value(object).unwrap(), OURS).unwrap();
+        world.catalog.eips.put(name, eip, world.now);
+    };
+    let office = owner("shop", "office");
+    for take_over in [true, false] {
+        let mut world = World::new();
+        world.catalog.take_over = take_over;
+        put(&mut world, "made", 2, "shop.office", true);
+        put(&mut world, "used", 3, "shop.office", false);
+        put(&mut world, "anothers", 4, "bank.office", true);
+        let made: Arc<str> = "made".into();
+        let expected = if take_over { Keep::Adopt(made) } else { Keep::Safe(made) };
+        assert_eq!(world.keep(&office, "192.0.2.2", "made"), expected);
+        assert_eq!(world.keep(&office, "192.0.2.3", "used"), Keep::Safe("used".into()));
+        assert!(matches!(world.keep(&office, "192.0.2.4", "anothers"), Keep::Unsafe(_)), "another project's");
+        assert!(matches!(world.keep(&office, "192.0.2.2", "used"), Keep::Unsafe(_)), "not the one that it refers to");
+    }
+}

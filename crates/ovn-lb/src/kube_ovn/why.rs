@@ -14,7 +14,7 @@ pub(crate) struct Why {
 
 /// What can be seen from here, the surest first.
 pub(crate) fn why(name: &str, eip: &Eip, family: Family, catalog: &Catalog) -> Why {
-    let Catalog { eips, networks } = catalog;
+    let Catalog { eips, networks, .. } = catalog;
     let namespace = eip.namespace.as_deref().unwrap_or_default();
     let told = |reason, message| Why { reason, message };
     let Some(subnet) = networks.subnet(&eip.subnet) else {

@@ -1,6 +1,8 @@
 //! Addresses from kube-ovn, whose controller says little and forgets some. On an API server of their own: what it serves
 //! decides where addresses come from.
 
+mod take_over;
+
 use anyhow::{Result, ensure};
 use groundcrew_api::names::{annotation, label};
 use groundcrew_testkit::eventually;

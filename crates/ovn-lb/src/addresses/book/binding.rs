@@ -7,7 +7,7 @@ use groundcrew_api::names::annotation::{BIND_ON_DEFAULT_GW_EIP, BIND_ON_EIP, EXT
 use groundcrew_api::names::eip::DEFAULT_GATEWAY;
 use groundcrew_core::provider::{AddressAsk, Caveat, Owner};
 
-use super::super::eip::{EipKey, Whose};
+use super::super::eip::{EipKey, Seen, Whose};
 use super::super::pool::Family;
 use super::Book;
 use crate::error::Error;
@@ -75,7 +75,7 @@ impl Book {
         });
         let left: Vec<_> = left.cloned().collect();
         for key in &left {
-            self.change(key, |holding| holding.should.services.remove(&ask.owner.key.name));
+            self.change(key, |holding| holding.part(&ask.owner.key.name));
         }
         left
     }
@@ -118,7 +118,10 @@ impl Book {
 
     /// Whether somebody else than a Service of ours asked for this one.
     fn is_bound(&self, key: &EipKey) -> bool {
-        self.holdings.get(key).is_some_and(|holding| holding.whose == Whose::Tenant)
+        let goes_with_its_service = |seen: &Seen| seen.delete_released;
+        self.holdings.get(key).is_some_and(|holding| {
+            holding.whose == Whose::Tenant && !holding.stored.as_ref().is_some_and(goes_with_its_service)
+        })
     }
 
     /// The network type that a Service names, if its address is known to be of another.

@@ -16,16 +16,30 @@ pub(super) struct Holding {
     /// The uids of its users, as far as they are known: an `EIp` has names only, and a Service that is made again under
     /// its old name is another user. What a restart forgets is told again by what is published, or by who asks.
     pub(super) uids: BTreeMap<Arc<str>, Uuid>,
+    /// Its last user left in this term. That nobody is written down as its user is no proof that nobody uses it.
+    pub(super) is_left: bool,
 }
 
 impl Holding {
     /// One that is not written yet, and says nothing yet.
     pub(super) fn promise(owner: &Owner) -> Self {
-        Self { should: Says::default(), whose: Whose::Service(owner.clone()), stored: None, uids: BTreeMap::new() }
+        Self {
+            should: Says::default(),
+            whose: Whose::Service(owner.clone()),
+            stored: None,
+            uids: BTreeMap::new(),
+            is_left: false,
+        }
     }
 
     pub(super) fn seen(seen: &Seen) -> Self {
-        Self { should: seen.says.clone(), whose: seen.whose.clone(), stored: None, uids: BTreeMap::new() }
+        Self {
+            should: seen.says.clone(),
+            whose: seen.whose.clone(),
+            stored: None,
+            uids: BTreeMap::new(),
+            is_left: false,
+        }
     }
 
     /// For whom this cluster made it.
@@ -82,6 +96,12 @@ impl Holding {
     pub(super) fn join(&mut self, owner: &Owner) {
         self.should.services.insert(owner.key.name.clone());
         self.uids.insert(owner.key.name.clone(), owner.uid);
+        self.is_left = false;
+    }
+
+    pub(super) fn part(&mut self, service: &str) {
+        self.should.services.remove(service);
+        self.is_left = self.is_unused();
     }
 
     /// The uid behind a name. Of somebody with the name of the one that it was made for, that one's is the likely one.

@@ -79,7 +79,7 @@ impl Book {
 
     /// Whether somebody else's has the name of one that we make.
     pub(crate) fn is_in_the_way(&self, found: &EIp) -> bool {
-        let Some(seen) = eip::read(found, &self.cluster) else { return true };
+        let Some(seen) = eip::read(found, &self.reader) else { return true };
         let holding = self.holdings.get(&seen.key);
         holding.is_some_and(|holding| holding.made_for().is_some() && holding.whose != seen.whose)
     }

@@ -139,7 +139,7 @@ fn of_what_kube_dc_serves_only_the_users_are_written() {
     theirs.status.as_mut().unwrap().owners = vec![snat.clone()];
     world.writes += 1;
     theirs.metadata.resource_version = Some(world.writes.to_string());
-    assert_eq!(world.book.observe(eip::read(&theirs, "c1").unwrap()), []);
+    assert_eq!(world.book.observe(read(&theirs)), []);
     world.eips.insert(key.clone(), theirs);
     assert!(world.book.pending(&key, Timestamp::UNIX_EPOCH).is_none());
     assert_eq!(world.bind("web", Some("default-gw")).unwrap(), "203.0.113.1");
@@ -171,7 +171,7 @@ fn an_eip_torn_out_from_under_its_services_leaves_them_the_address() {
     world.bind("web", Some("mine")).unwrap();
     world.bind("api", Some("mine")).unwrap();
     let torn = world.eips.remove(&key).unwrap();
-    let woken = world.book.vanish(&key, eip::read(&torn, "c1").unwrap().uid, world.now);
+    let woken = world.book.vanish(&key, read(&torn).uid, world.now);
     assert_eq!(woken.len(), 2);
     for name in ["web", "api"] {
         assert_eq!(world.bind(name, Some("mine")).unwrap(), address);

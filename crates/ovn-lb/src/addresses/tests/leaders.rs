@@ -65,7 +65,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 impl Pair {
     fn new() -> Self {
         let book = || {
-            let mut book = Book::new("c1".into(), REST, true);
+            let mut book = Book::new(reader(), REST, true);
             book.put_pool(Pool::new(&pool("a", &["192.0.2.0/30"])));
             book
         };
@@ -85,7 +85,7 @@ impl Pair {
     }
 
     fn begin(&mut self) {
-        let listed: Vec<_> = self.eips.values().map(|eip| eip::read(eip, "c1").unwrap()).collect();
+        let listed: Vec<_> = self.eips.values().map(read).collect();
         let living = self.published.iter().filter(|(_, addresses)| !addresses.is_empty());
         let living: Vec<_> = living
             .map(|(service, addresses)| Living { owner: self.owner(*service), addresses: addresses.clone() })
@@ -138,7 +138,7 @@ impl Pair {
                     let mut eip = self.eips.remove(key).unwrap();
                     // On its way out it is told once more, users and all.
                     eip.metadata.resource_version = Some(self.writes.to_string());
-                    let seen = eip::read(&eip, "c1").unwrap();
+                    let seen = read(&eip);
                     let uid = seen.uid;
                     self.news.extend([News::Is(Box::new(seen)), News::Gone(key.clone(), uid)]);
                     self.books[self.leader].deleted(key, self.now);
@@ -146,7 +146,7 @@ impl Pair {
                 }
             };
             eip.metadata.resource_version = Some(self.writes.to_string());
-            let seen = eip::read(eip, "c1").unwrap();
+            let seen = read(eip);
             self.news.push(News::Is(Box::new(seen.clone())));
             self.books[self.leader].observe(seen);
         }
@@ -157,7 +157,7 @@ impl Pair {
     fn conflicts(&mut self, key: &EipKey, write: &Write) -> bool {
         let book = &mut self.books[self.leader];
         let known = book.version(key);
-        let actual = self.eips.get(key).map(|eip| eip::read(eip, "c1").unwrap());
+        let actual = self.eips.get(key).map(read);
         if known == actual.as_ref().map(|seen| (seen.uid, seen.resource_version.to_string())) {
             return false;
         }

@@ -56,7 +56,7 @@ fn a_follower_sees_that_the_new_one_is_served() {
     let (world, [_, a2, _], address) = made_again();
     let mut follower = world.follower();
     for eip in world.eips.values() {
-        follower.observe(eip::read(eip, "c1").unwrap());
+        follower.observe(read(eip));
     }
     assert_eq!(follower.settled(&world.ask(&a2, Families::V4)), Some(vec![address]));
 }

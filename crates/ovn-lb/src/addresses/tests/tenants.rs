@@ -20,7 +20,7 @@ impl World {
         self.writes += 1;
         eip.metadata.uid = Some(Uuid::from_u128(self.writes.into()).to_string());
         eip.metadata.resource_version = Some(self.writes.to_string());
-        self.book.observe(eip::read(&eip, "c1").unwrap());
+        self.book.observe(read(&eip));
         self.eips.insert(key.clone(), eip);
         key
     }
@@ -47,7 +47,7 @@ impl World {
         self.writes += 1;
         eip.metadata.resource_version = Some(self.writes.to_string());
         eip.metadata.deletion_timestamp = serde_json::from_value("2026-01-01T00:00:00Z".into()).unwrap();
-        let seen = eip::read(eip, "c1").unwrap();
+        let seen = read(eip);
         if eip.metadata.finalizers.iter().flatten().next().is_none() {
             self.eips.remove(key);
             self.book.vanish(key, seen.uid, self.now);
@@ -159,7 +159,7 @@ fn without_the_switch_none_is_served_but_those_that_have_an_address_are_let_go()
     let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);
     let served = world.make("served", |_| {});
     world.attend(&served).unwrap();
-    world.book = Book::new("c1".into(), REST, false);
+    world.book = Book::new(reader(), REST, false);
     world.edit(world.pools.clone());
     world.begin();
     let new = world.make("new", |_| {});
@@ -179,7 +179,7 @@ fn one_in_use_is_held_and_says_by_whom() {
     eip.status.as_mut().unwrap().owners = vec![snat];
     eip.metadata.resource_version = Some("1000".into());
     world.writes = 1000;
-    world.book.observe(eip::read(&world.eips[&key], "c1").unwrap());
+    world.book.observe(read(&world.eips[&key]));
     world.delete(&key);
     let status = world.status(&key);
     let said = &status.conditions[0];

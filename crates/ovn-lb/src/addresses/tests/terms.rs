@@ -3,7 +3,7 @@
 use super::*;
 
 fn seen(world: &World, key: &EipKey) -> eip::Seen {
-    eip::read(&world.eips[key], "c1").unwrap()
+    read(&world.eips[key])
 }
 
 fn v4(name: &str) -> EipKey {
@@ -55,7 +55,7 @@ fn a_follower_learns_the_address_of_an_eip_that_it_saw_being_made() {
     world.serve("web").unwrap();
     let mut bare = world.eips[&v4("web")].clone();
     (bare.status, bare.metadata.resource_version) = (None, Some("1".into()));
-    follower.observe(eip::read(&bare, "c1").unwrap());
+    follower.observe(read(&bare));
     follower.observe(seen(&world, &v4("web")));
     assert_eq!(follower.address(&v4("web")).unwrap().to_string(), "192.0.2.1");
     let ask = world.ask(&testing::owner("shop", "web"), Families::V4);
