@@ -142,6 +142,11 @@ impl Error {
         self
     }
 
+    pub(crate) fn with_kind(mut self, kind: Kind) -> Self {
+        self.0.kind = kind;
+        self
+    }
+
     pub(crate) fn with_status(mut self, status: u16) -> Self {
         self.0.status = Some(status);
         self

@@ -180,6 +180,8 @@ fn domain(domain: &Domain) -> Value {
 
 /// Keystone does not say why, so that nobody can guess names. Its users need a hint nevertheless.
 fn explain(error: Error, auth: &Auth) -> Error {
+    // A deleted application credential is 404. Left at that, whatever is asked for would seem to be gone.
+    let error = if error.kind() == Kind::NotFound { error.with_kind(Kind::Unauthorized) } else { error };
     match (error.kind(), auth) {
         (Kind::Unauthorized, Auth::Password { user: User::Id(user) | User::Name(user, _), .. }) => {
             error.map_message(|said| {
@@ -194,7 +196,7 @@ fn explain(error: Error, auth: &Auth) -> Error {
         ) => error.map_message(|said| {
             format!("keystone refuses application credential {id}: {said} Expired, deleted, or the secret is wrong")
         }),
-        (Kind::NotFound | Kind::Garbled, _) => error.map_message(|said| format!("{said}; is auth_url Keystone's?")),
+        (Kind::Garbled, _) => error.map_message(|said| format!("{said}; is auth_url Keystone's?")),
         _ => error,
     }
 }

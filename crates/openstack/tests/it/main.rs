@@ -1,4 +1,4 @@
-//! The client against a cloud that misbehaves on request.
+//! The client against the real services, and against a cloud that misbehaves on request.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests, their helpers too")]
 
@@ -6,5 +6,6 @@ mod auth;
 mod calls;
 mod fake;
 mod listing;
+mod real;
 mod tls;
 mod transport;
