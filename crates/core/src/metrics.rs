@@ -1,6 +1,8 @@
 //! Metrics that every controller has. Names are `groundcrew_<concern>_<noun>_<unit>`, labels are bounded.
 
-use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry, core::Collector};
+use prometheus::{
+    Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, core::Collector,
+};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +28,11 @@ pub fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) ->
 /// A gauge in the registry.
 pub fn gauge(registry: &Registry, name: &str, help: &str) -> prometheus::Result<IntGauge> {
     registered(registry, IntGauge::new(name, help)?)
+}
+
+/// A gauge with labels in the registry.
+pub fn gauges(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntGaugeVec> {
+    registered(registry, IntGaugeVec::new(Opts::new(name, help), labels)?)
 }
 
 /// A histogram of seconds in the registry, from a millisecond to a minute.

@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 use groundcrew_core::runtime::RuntimeArgs;
 use groundcrew_core::{cli, runtime};
 use groundcrew_lb_watcher::{Attribution, AttributionArgs};
+use groundcrew_orbit::routegc;
 
 /// Keeps what a Kubernetes cluster owns outside its API server true.
 ///
@@ -30,6 +31,7 @@ Examples:
   groundcrew ovn-lb --ovn-nb tcp:192.0.2.10:6641 --dry-run  show what it would do
   groundcrew lb-watcher --ovn-nb tcp:192.0.2.10:6641        watch the load balancers of kube-dc's manager
   groundcrew ovn-rows --ovn-nb tcp:192.0.2.10:6641          list all load balancers and whose they are
+  groundcrew routegc --pod-cidr 10.244.0.0/16 --dry-run     show which OpenStack routes nobody needs any more
   groundcrew crds | kubectl apply -f -                      install or upgrade the custom resources";
 
 #[derive(Debug, Subcommand)]
@@ -50,6 +52,12 @@ enum Command {
     /// One line each: the Service it belongs to, (kube-ovn) or (unknown), its name, how many addresses it has, where it is
     /// attached. Nothing is written, and no Kubernetes is needed.
     OvnRows(groundcrew_ovn_lb::RowsArgs),
+    /// Remove routes to pods that are left on OpenStack's routers when their Node is gone
+    ///
+    /// A route goes when it leads to pods, no Node wants it and nobody has its next hop, seen several times and only where
+    /// the cloud has shown everything. Whatever may be somebody else's is told and left alone. Also warns before a router
+    /// is full.
+    Routegc(Box<Routegc>),
     /// Print the custom resource definitions as YAML
     Crds,
     /// Print the version
@@ -74,6 +82,16 @@ struct LbWatcher {
     runtime: RuntimeArgs,
 }
 
+#[derive(Debug, clap::Args)]
+struct Routegc {
+    #[command(flatten)]
+    routegc: routegc::Args,
+    #[command(flatten)]
+    openstack: groundcrew_openstack_cloud::Args,
+    #[command(flatten)]
+    runtime: RuntimeArgs,
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let line: Line = match cli::parse(std::env::args_os()) {
@@ -94,6 +112,17 @@ async fn main() -> ExitCode {
             let runtime = groundcrew_lb_watcher::without_marks(runtime);
             let start = async move |runtime| groundcrew_lb_watcher::start(&runtime, watcher).await;
             runtime::run("lb-watcher", runtime, start).await
+        }
+        Command::Routegc(line) => {
+            let Routegc { routegc, openstack, runtime } = *line;
+            // It marks nothing outside, so it need not know its cluster, nor have the right to find out.
+            let runtime =
+                RuntimeArgs { cluster_id: runtime.cluster_id.or_else(|| Some("routegc".to_owned())), ..runtime };
+            runtime::run("routegc", runtime, async move |runtime| {
+                let cloud = openstack.cloud(runtime.write_deadline)?;
+                routegc::start(&runtime, routegc, Arc::new(cloud)).await
+            })
+            .await
         }
         Command::OvnRows(args) => print(groundcrew_ovn_lb::rows(&args).await.map_err(|error| anyhow::anyhow!(error))),
         Command::Crds => print(crds::yaml()),

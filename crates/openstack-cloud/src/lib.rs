@@ -4,6 +4,7 @@
 //! on how much there is.
 #![warn(missing_docs)]
 
+mod args;
 mod error;
 mod instances;
 mod listing;
@@ -16,6 +17,8 @@ use std::time::Duration;
 use groundcrew_core::leader::Term;
 use groundcrew_core::provider::ProviderError;
 use openstack_client::{Client, Error};
+
+pub use args::Args;
 
 use error::told;
 use routes::Abilities;

@@ -1,0 +1,3 @@
+//! Keeps a cluster on a cloud clean, one module a controller. They see a cloud by the traits of `core` alone.
+
+pub mod routegc;

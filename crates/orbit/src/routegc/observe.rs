@@ -1,0 +1,175 @@
+//! What is really there: routers, and who has which address.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::net::IpAddr;
+
+use groundcrew_core::provider::{
+    Device, Instance, Instances, Listing, Port, Ports, ProviderError, RouteLimit, Router, Routes, Subnet,
+};
+use ipnet::IpNet;
+use tracing::debug;
+
+use super::desired::Desired;
+
+/// Who has an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Holder {
+    /// A server, by its name.
+    Server(Box<str>),
+    /// A port, by its id.
+    Port(Box<str>),
+    /// A port that may send from it, though it is not its own: a VIP.
+    Vip(Box<str>),
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(name) => write!(f, "server {name}"),
+            Self::Port(id) => write!(f, "port {id}"),
+            Self::Vip(id) => write!(f, "port {id} as a VIP"),
+        }
+    }
+}
+
+/// A router with what is known about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObservedRouter {
+    /// As it was read.
+    pub router: Router,
+    /// How many routes it takes.
+    pub limit: RouteLimit,
+    /// The subnets of Nodes that it is seen to be connected to.
+    pub subnets: BTreeSet<String>,
+}
+
+/// Everything that one look has shown.
+#[derive(Debug, Clone, Default)]
+pub struct Observed {
+    /// The routers that are looked after.
+    pub routers: Vec<ObservedRouter>,
+    /// The subnets that Nodes have their addresses of.
+    pub subnets: Vec<Subnet>,
+    /// Who has which address.
+    pub holders: HashMap<IpAddr, Holder>,
+    /// The ports of Nodes that may send from more than their own addresses.
+    pub node_ports: Vec<Port>,
+    /// The listings that are not complete.
+    pub gaps: Vec<&'static str>,
+}
+
+/// Why there is nothing to plan with.
+#[derive(Debug, thiserror::Error)]
+pub enum ObserveError {
+    /// The cloud refused, or did not answer.
+    #[error(transparent)]
+    Cloud(#[from] ProviderError),
+    /// Nobody said which router it is, and it cannot be found.
+    #[error("no router of the Nodes' subnets is to be seen; name it with --router")]
+    NoRouter,
+    /// Nobody said which router it is, and there are several.
+    #[error("the Nodes' subnets have more than one router ({}); name yours with --router", .0.join(", "))]
+    ManyRouters(Vec<String>),
+}
+
+/// Looks at everything once. The number of calls does not depend on how many Nodes there are.
+pub(crate) async fn observe<C>(cloud: &C, desired: &Desired<'_>, routers: &[String]) -> Result<Observed, ObserveError>
+where
+    C: Routes + Ports + Instances,
+{
+    let mut seen = Observed::default();
+    let mut subnets = seen.note("subnets", cloud.subnets().await?);
+    subnets.retain(|subnet| fits_a_node(subnet.range, desired));
+    let networks: BTreeSet<_> = subnets.iter().map(|subnet| subnet.network.clone()).collect();
+    let networks: Vec<_> = networks.into_iter().collect();
+    let ports = seen.note("ports", cloud.ports(&networks).await?);
+    // Another network may have the same range: only where a Node's port is, Nodes are.
+    let inhabited = inhabited(&ports, desired);
+    subnets.retain(|subnet| inhabited.contains(subnet.id.as_str()));
+    seen.subnets = subnets;
+
+    let connected = connections(&ports, &seen.subnets);
+    let ids = if routers.is_empty() { vec![the_only(&connected)?] } else { routers.to_vec() };
+    for id in ids {
+        let router = cloud.router(&id).await?;
+        let limit = cloud.route_limit(&router).await.unwrap_or_else(|error| {
+            debug!(%error, router = id, "the cloud does not tell its limit of routes");
+            RouteLimit::Untold
+        });
+        seen.routers.push(ObservedRouter { router, limit, subnets: connected.get(&id).cloned().unwrap_or_default() });
+    }
+    // Servers come last: whoever got an address since the routes were read must be in.
+    let servers = seen.note("servers", cloud.instances().await?);
+    seen.hold(servers, ports, desired);
+    Ok(seen)
+}
+
+impl Observed {
+    fn note<T>(&mut self, what: &'static str, listing: Listing<T>) -> Vec<T> {
+        if !listing.complete {
+            self.gaps.push(what);
+        }
+        listing.items
+    }
+
+    fn hold(&mut self, servers: Vec<Instance>, ports: Vec<Port>, desired: &Desired<'_>) {
+        for port in ports {
+            // Ranges are no VIPs: some clusters let every port send from everywhere.
+            let pairs = port.pairs.iter().flatten();
+            let vips =
+                pairs.filter_map(|pair| single(&pair.range)).map(|vip| (vip, Holder::Vip(port.id.as_str().into())));
+            for (vip, holder) in vips {
+                self.holders.entry(vip).or_insert(holder);
+            }
+            let own = port.addresses.iter().map(|own| (own.address, Holder::Port(port.id.as_str().into())));
+            self.holders.extend(own);
+            let is_nodes = port.addresses.iter().any(|own| desired.node_at(own.address).is_some());
+            if is_nodes && port.secured && port.pairs.as_ref().is_some_and(|pairs| !pairs.is_empty()) {
+                self.node_ports.push(port);
+            }
+        }
+        for server in servers {
+            let holder = || Holder::Server(server.name.as_str().into());
+            self.holders.extend(server.addresses.iter().map(|address| (*address, holder())));
+        }
+    }
+}
+
+fn fits_a_node(range: IpNet, desired: &Desired<'_>) -> bool {
+    desired.nodes().iter().flat_map(|node| &node.addresses).any(|address| range.contains(address))
+}
+
+/// The subnets on which a Node has an address.
+fn inhabited<'a>(ports: &'a [Port], desired: &Desired<'_>) -> BTreeSet<&'a str> {
+    let addresses = ports.iter().flat_map(|port| &port.addresses);
+    addresses.filter(|own| desired.node_at(own.address).is_some()).map(|own| own.subnet.as_str()).collect()
+}
+
+/// Which routers are connected to which of these subnets.
+fn connections(ports: &[Port], subnets: &[Subnet]) -> BTreeMap<String, BTreeSet<String>> {
+    let mut connected: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for port in ports {
+        let Device::Router(router) = &port.device else { continue };
+        for own in &port.addresses {
+            if subnets.iter().any(|subnet| subnet.id == own.subnet) {
+                connected.entry(router.clone()).or_default().insert(own.subnet.clone());
+            }
+        }
+    }
+    connected
+}
+
+fn the_only(connected: &BTreeMap<String, BTreeSet<String>>) -> Result<String, ObserveError> {
+    let mut ids = connected.keys();
+    match (ids.next(), ids.next()) {
+        (Some(id), None) => Ok(id.clone()),
+        (None, _) => Err(ObserveError::NoRouter),
+        (Some(_), Some(_)) => Err(ObserveError::ManyRouters(connected.keys().cloned().collect())),
+    }
+}
+
+fn single(range: &str) -> Option<IpAddr> {
+    let range: IpNet = range.parse().or_else(|_| range.parse().map(|address: IpAddr| IpNet::from(address))).ok()?;
+    (range.prefix_len() == range.max_prefix_len()).then(|| range.addr())
+}

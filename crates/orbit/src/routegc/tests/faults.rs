@@ -1,0 +1,151 @@
+//! Writers that are quicker, answers that are lost, clouds that cannot.
+
+use groundcrew_core::provider::RouteLimit;
+
+use super::cloud::{Fate, MemoryCloud};
+use super::*;
+use crate::routegc::apply::ApplyError;
+use crate::routegc::conditions::{Condition, conditions};
+
+fn with_an_orphan() -> (MemoryCloud, Vec<Node>) {
+    let cloud = MemoryCloud::new(1..=4).with_routes((1..=4).chain([9]).map(own));
+    (cloud, (1..=4).map(node).collect())
+}
+
+fn without_single_routes() -> (MemoryCloud, Vec<Node>, Passes) {
+    let (cloud, nodes) = with_an_orphan();
+    cloud.lock().single = false;
+    (cloud, nodes, Passes::new(Rules { whole_lists: true, ..rules() }))
+}
+
+/// Up to the pass that removes.
+async fn ripen(passes: &mut Passes, cloud: &MemoryCloud, nodes: &[Node]) {
+    for _ in 1..passes.rules.sightings {
+        passes.pass(cloud, nodes).await;
+    }
+}
+
+#[tokio::test]
+async fn a_removal_whose_answer_is_lost_is_found_done() {
+    let (cloud, nodes) = with_an_orphan();
+    let mut passes = Passes::new(rules());
+    ripen(&mut passes, &cloud, &nodes).await;
+    cloud.lock().fate = Some(Fate::DoneUnheard);
+    let (_, _, applied) = passes.pass(&cloud, &nodes).await;
+    assert_eq!((applied.removed.len(), applied.failures.len()), (1, 0));
+}
+
+#[tokio::test]
+async fn a_removal_that_was_lost_is_not_counted_and_made_in_the_next_pass() {
+    let (cloud, nodes) = with_an_orphan();
+    let mut passes = Passes::new(rules());
+    ripen(&mut passes, &cloud, &nodes).await;
+    cloud.lock().fate = Some(Fate::LostUnheard);
+    let (_, _, applied) = passes.pass(&cloud, &nodes).await;
+    assert_eq!((applied.removed.len(), applied.failures.len()), (0, 1));
+    let (_, _, applied) = passes.pass(&cloud, &nodes).await;
+    assert_eq!(applied.removed.len(), 1);
+}
+
+#[tokio::test]
+async fn a_refusal_for_a_foreign_route_is_told_with_the_clouds_words() {
+    let (cloud, nodes) = with_an_orphan();
+    let mut passes = Passes::new(rules());
+    ripen(&mut passes, &cloud, &nodes).await;
+    cloud.lock().fate = Some(Fate::Refused);
+    let (found, plan, applied) = passes.pass(&cloud, &nodes).await;
+    let told = conditions(&found, &plan, Some(&applied));
+    assert!(told[&Condition::WriteFailed].contains("the nexthop is not connected"), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_route_that_comes_between_read_and_write_survives_a_single_removal() {
+    let (cloud, nodes) = with_an_orphan();
+    let mut passes = Passes::new(rules());
+    ripen(&mut passes, &cloud, &nodes).await;
+    cloud.lock().meanwhile = Some(Box::new(|routes| routes.push(own(50))));
+    passes.pass(&cloud, &nodes).await;
+    assert_eq!(cloud.routes(), (1..=4).chain([50]).map(own).collect());
+}
+
+#[tokio::test]
+async fn without_single_routes_nothing_is_written_unless_allowed() {
+    let (cloud, nodes, _) = without_single_routes();
+    let mut passes = Passes::new(rules());
+    let applied = passes.settle(&cloud, &nodes).await;
+    assert!(matches!(applied.failures[0].error, ApplyError::WholeListsOnly));
+    assert!(!cloud.lock().calls.iter().any(|call| ["replace", "remove"].contains(call)));
+    let (found, plan, applied) = passes.pass(&cloud, &nodes).await;
+    let told = conditions(&found, &plan, Some(&applied));
+    assert!(told[&Condition::WholeListsOnly].contains("--allow-whole-list-writes"), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_whole_list_that_another_writer_beat_is_made_anew() {
+    let (cloud, nodes, mut passes) = without_single_routes();
+    ripen(&mut passes, &cloud, &nodes).await;
+    // The first read is the look itself; the second belongs to the write.
+    let (_, plan) = passes.look(&cloud, &nodes).await;
+    cloud.lock().meanwhile = Some(Box::new(|routes| routes.push(own(50))));
+    let applied = apply(&plan, &cloud, &Term::alone("test"), &passes.rules).await;
+    assert_eq!(applied.removed.len(), 1);
+    assert_eq!(cloud.routes(), (1..=4).chain([50]).map(own).collect());
+    assert_eq!(cloud.lock().calls.iter().filter(|call| **call == "replace").count(), 2);
+}
+
+#[tokio::test]
+async fn a_nodes_route_that_a_whole_list_cost_is_put_back_in_the_next_pass() {
+    let (cloud, mut nodes, mut passes) = without_single_routes();
+    // As Neutron was seen to do: the revision does not protect.
+    cloud.lock().compares = false;
+    ripen(&mut passes, &cloud, &nodes).await;
+    let (_, plan) = passes.look(&cloud, &nodes).await;
+    cloud.boot(5);
+    nodes.push(node(5));
+    cloud.lock().meanwhile = Some(Box::new(|routes| routes.push(own(5))));
+    let applied = apply(&plan, &cloud, &Term::alone("test"), &passes.rules).await;
+    assert!(!cloud.routes().contains(&own(5)), "it was lost");
+    passes.overwritten = applied.overwritten;
+
+    let (_, _, applied) = passes.pass(&cloud, &nodes).await;
+    assert_eq!(applied.put_back, 1);
+    assert_eq!(cloud.routes(), (1..=5).map(own).collect());
+    let (_, plan, _) = passes.pass(&cloud, &nodes).await;
+    assert_eq!(plan.steps, [], "and that is all");
+}
+
+#[tokio::test]
+async fn missing_routes_are_not_ours_to_make_where_we_overwrote_nothing() {
+    let (cloud, nodes) = with_an_orphan();
+    cloud.lock().routes.retain(|route| *route != own(2));
+    let mut passes = Passes::new(rules());
+    let applied = passes.settle(&cloud, &nodes).await;
+    assert_eq!((applied.removed.len(), applied.put_back), (1, 0));
+    assert_eq!(passes.look(&cloud, &nodes).await.0.routers[0].missing, [own(2)]);
+}
+
+#[tokio::test]
+async fn a_pass_with_nothing_to_do_makes_as_many_calls_for_a_hundred_nodes_as_for_one() {
+    let mut calls = Vec::new();
+    for n in [1, 100] {
+        let cloud = MemoryCloud::new(1..=n).with_routes((1..=n).map(own));
+        let nodes: Vec<_> = (1..=n).map(node).collect();
+        Passes::new(rules()).pass(&cloud, &nodes).await;
+        calls.push(cloud.lock().calls.clone());
+    }
+    assert_eq!(calls[0], ["subnets", "ports", "router", "servers"]);
+    assert_eq!(calls[0], calls[1]);
+}
+
+#[tokio::test]
+async fn a_router_that_is_nearly_full_is_told_before_a_node_fails() {
+    let cloud = MemoryCloud::new(1..=29).with_routes((1..=28).map(own));
+    cloud.lock().limit = RouteLimit::Untold;
+    let nodes: Vec<_> = (1..=29).map(node).collect();
+    let (found, plan) = Passes::new(rules()).look(&cloud, &nodes).await;
+    let told = conditions(&found, &plan, None);
+    assert!(told[&Condition::RouteQuotaNearLimit].contains("28 routes and needs 1 more, of 31"), "{told:?}");
+    cloud.lock().limit = RouteLimit::Unlimited;
+    let (found, plan) = Passes::new(rules()).look(&cloud, &nodes).await;
+    assert!(conditions(&found, &plan, None).is_empty());
+}
