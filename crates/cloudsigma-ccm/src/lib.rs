@@ -1,3 +1,245 @@
 //! CloudSigma: floating addresses for Services, node initialisation, fail-over.
+//!
+//! ```text
+//!  Service --core--> provider --marks--> CloudSigma account <--read-- discovery
+//!                       |                                                |
+//!                       v                                                v
+//!                  FloatingIP <--holder-- moves <--Leases, Nodes-- what lives
+//!                       |
+//!                       +--status-- node agents
+//! ```
+//!
+//! `marks`, `pool`, `placement`, `moves::decide`, `tags::plan` and what a node should say are pure. Addresses are marked by
+//! `addresses`, placed by `moves` alone, and let use by a server through `reach`.
 
+mod addresses;
+mod args;
 pub mod client;
+mod discovery;
+mod error;
+mod floating;
+mod inventory;
+mod leftovers;
+mod marks;
+mod mirror;
+mod moves;
+mod nodes;
+mod placement;
+mod pool;
+mod provider;
+mod reach;
+mod tags;
+mod troubles;
+mod wishes;
+mod write;
+
+use std::sync::{Arc, Mutex};
+
+use groundcrew_api::floating_ip::FloatingIP;
+use groundcrew_core::provider::Look;
+use groundcrew_core::runtime::{Runtime, StartError};
+use groundcrew_core::service;
+use groundcrew_core::watch::{Guarded, follow};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use tokio::sync::broadcast;
+
+pub use args::{Args, Mode};
+pub use leftovers::CloudSigmaLeftovers;
+pub use pool::Allowed;
+
+use addresses::Addresses;
+use client::Client;
+use discovery::{Discovery, Tagging};
+use floating::Floating;
+use inventory::Account;
+use mirror::Mirror;
+use moves::{Mover, Timing};
+use nodes::{Controller, Nodes, Site};
+use provider::CloudSigma;
+use reach::{Attach, Manual, Reach};
+use troubles::Troubles;
+use wishes::Wishes;
+
+const ACCOUNT: &str = "the CloudSigma account";
+const NODES: &str = "the cache of Nodes";
+const FLOATING: &str = "the cache of FloatingIPs";
+const LEASES: &str = "the cache of the agents' Leases";
+
+/// Looks that nobody has taken yet; past it everything is looked at instead.
+const MOST_LOOKS: usize = 4_096;
+
+/// Starts the controller on this runtime. What is still missing then is told by `/readyz`.
+pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
+    let config = args.config().await?;
+    let host = config.api.host_str().map(|host| format!("{host}{}", port(&config.api))).unwrap_or_default();
+    let client = Client::new(config)?;
+    let (account, nodes) = (Account::default(), Nodes::default());
+    let (cluster, deadline) = (runtime.cluster_id.clone(), runtime.write_deadline);
+    let floating = Floating::new(runtime.client.clone(), cluster.clone(), deadline);
+    let looks = broadcast::Sender::new(MOST_LOOKS);
+    let wishes = Arc::new(Wishes::new(args.nat));
+    let (ready, stop) = (&runtime.ready, runtime.tasks.stop());
+
+    for what in [ACCOUNT, NODES, FLOATING] {
+        ready.wait_for(what, "");
+    }
+    let discovery = Discovery {
+        client: client.clone(),
+        account: account.clone(),
+        interval: args.discovery_interval,
+        ready: ready.clone(),
+        what: ACCOUNT,
+        cluster: cluster.clone(),
+        expiry_warning: args.expiry_warning,
+        metrics: discovery::Metrics::new(&runtime.registry)?,
+    };
+    runtime.tasks.spawn("account", discovery.run(stop.clone()));
+    let sink = nodes.mirror.sink(|_| {});
+    let following = follow(Api::all(runtime.client.clone()), NODES, sink, ready.clone(), stop.clone());
+    runtime.tasks.spawn("Node watch", following);
+    let sink = floating.mirror.sink(wake(wishes.clone(), looks.clone()));
+    let sink = Guarded::new(sink, "floatingips", runtime)?;
+    let following = follow(Api::all(runtime.client.clone()), FLOATING, sink, ready.clone(), stop.clone());
+    runtime.tasks.spawn("FloatingIP watch", following);
+
+    let controller = Controller {
+        nodes: nodes.clone(),
+        api: Api::all(runtime.client.clone()),
+        client: client.clone(),
+        account: account.clone(),
+        floating: floating.clone(),
+        site: Site { region: args.region.clone().map(|region| region.to_ascii_lowercase()), host },
+        cluster: cluster.clone(),
+        limit: args.node_delete_limit,
+        deadline,
+        interval: args.discovery_interval,
+        events: runtime.events.clone(),
+    };
+    let (role, ready_, stop_) = (runtime.role.clone(), ready.clone(), stop.clone());
+    runtime.tasks.spawn("nodes", async move {
+        if stop_.run_until_cancelled(ready_.until_done(&[ACCOUNT, NODES, FLOATING])).await.is_some() {
+            controller.run(role, stop_).await;
+        }
+    });
+    if args.disable_lb_ip_pool {
+        return Ok(());
+    }
+
+    let tagging = Tagging {
+        client: client.clone(),
+        account: account.clone(),
+        cluster: cluster.clone(),
+        name: args.cluster_name.clone().unwrap_or_else(|| cluster.to_string()),
+        deadline,
+        interval: args.discovery_interval,
+    };
+    runtime.tasks.spawn("tags", tagging.run(runtime.role.clone(), stop.clone()));
+    let reach: Arc<dyn Reach> = match args.mode {
+        Mode::Manual => {
+            Arc::new(Manual { client: client.clone(), account: account.clone(), switch: args.switch_nics, deadline })
+        }
+        Mode::Attach => Arc::new(Attach { client: client.clone(), nodes: nodes.clone(), deadline }),
+    };
+    let troubles = Troubles::default();
+    let parts = Parts { client, account, nodes, floating, looks, wishes, reach, troubles };
+    start_moves(runtime, &args, &parts)?;
+    start_services(runtime, args, parts)
+}
+
+/// What the two halves of serving share.
+struct Parts {
+    client: Client,
+    account: Account,
+    nodes: Nodes,
+    floating: Floating,
+    looks: broadcast::Sender<Look>,
+    wishes: Arc<Wishes>,
+    reach: Arc<dyn Reach>,
+    troubles: Troubles,
+}
+
+fn start_moves(runtime: &Runtime, args: &Args, parts: &Parts) -> Result<(), StartError> {
+    let namespace = args.agent_namespace.clone().or_else(|| runtime.about.namespace.clone());
+    let namespace = namespace.ok_or("give --agent-namespace: where the node agents have their Leases")?;
+    let lease_api: Api<Lease> = Api::namespaced(runtime.client.clone(), &namespace);
+    let leases = Mirror::default();
+    let (ready, stop) = (runtime.ready.clone(), runtime.tasks.stop().clone());
+    ready.wait_for(LEASES, "");
+    let following = follow(lease_api.clone(), LEASES, leases.sink(|_| {}), ready.clone(), stop.clone());
+    runtime.tasks.spawn("Lease watch", following);
+    let mover = Mover {
+        client: parts.client.clone(),
+        account: parts.account.clone(),
+        nodes: parts.nodes.clone(),
+        leases,
+        lease_api,
+        floating: parts.floating.clone(),
+        wishes: parts.wishes.clone(),
+        reach: parts.reach.clone(),
+        troubles: parts.troubles.clone(),
+        timing: Timing { delay: args.delay(), hold: args.minimum_hold },
+        ignore_exclusion: args.ignore_exclude_label,
+        deadline: runtime.write_deadline,
+        looks: parts.looks.clone(),
+        events: runtime.events.clone(),
+        about: runtime.about.clone(),
+        metrics: moves::Metrics::new(&runtime.registry)?,
+    };
+    let role = runtime.role.clone();
+    runtime.tasks.spawn("moves", async move {
+        if stop.run_until_cancelled(ready.until_done(&[NODES, FLOATING, LEASES])).await.is_some() {
+            mover.run(role, stop).await;
+        }
+    });
+    Ok(())
+}
+
+fn start_services(runtime: &Runtime, args: Args, parts: Parts) -> Result<(), StartError> {
+    let Parts { client, account, nodes, floating, looks, wishes, reach, troubles } = parts;
+    let addresses = Addresses {
+        client,
+        account,
+        cluster: runtime.cluster_id.clone(),
+        allowed: args.allow_ip,
+        nodes,
+        deadline: runtime.write_deadline,
+        settle: args.claim_settle,
+        book: Mutex::default(),
+    };
+    let provider = CloudSigma {
+        addresses: Arc::new(addresses),
+        floating,
+        wishes,
+        reach,
+        troubles,
+        nat: args.nat,
+        patience: args.confirm_patience,
+        expiry_warning: args.expiry_warning,
+        awaited: Mutex::default(),
+        looks,
+        ready: runtime.ready.clone(),
+        needs: &[ACCOUNT, NODES, FLOATING],
+    };
+    let mut service = args.service;
+    service.take_classless |= !args.leave_classless;
+    service::start(runtime, &args.class, &service, &Arc::new(provider))
+}
+
+fn port(url: &reqwest::Url) -> String {
+    url.port().map(|port| format!(":{port}")).unwrap_or_default()
+}
+
+/// Has the Services of an address looked at when its object changes.
+fn wake(wishes: Arc<Wishes>, looks: broadcast::Sender<Look>) -> impl Fn(&FloatingIP) + Send {
+    move |object| {
+        let address = object.spec.address.parse();
+        let mut services = address.map(|address| wishes.services(address)).unwrap_or_default();
+        // One that is being released wants nothing any more, and waits for just this.
+        services.extend(floating::owner(object).map(|owner| owner.key));
+        for service in services {
+            // Nobody listens before the Service controller does.
+            let _ = looks.send(Look::At(service));
+        }
+    }
+}

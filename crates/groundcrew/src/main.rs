@@ -32,6 +32,7 @@ Examples:
   groundcrew lb-watcher --ovn-nb tcp:192.0.2.10:6641        watch the load balancers of kube-dc's manager
   groundcrew ovn-rows --ovn-nb tcp:192.0.2.10:6641          list all load balancers and whose they are
   groundcrew routegc --pod-cidr 10.244.0.0/16 --dry-run     show which OpenStack routes nobody needs any more
+  groundcrew cloudsigma-ccm --region zrh --username EMAIL   serve Services and nodes on CloudSigma
   groundcrew crds | kubectl apply -f -                      install or upgrade the custom resources";
 
 #[derive(Debug, Subcommand)]
@@ -58,6 +59,12 @@ enum Command {
     /// the cloud has shown everything. Whatever may be somebody else's is told and left alone. Also warns before a router
     /// is full.
     Routegc(Box<Routegc>),
+    /// Serve Services on floating addresses of CloudSigma, and keep nodes true to their servers
+    ///
+    /// A Service of the class groundcrew.dev/cloudsigma, or without a class, gets an address of the account, which a node
+    /// holds and another one takes over when that fails. Needs the node agent on the nodes. Nodes are initialised, tainted
+    /// and deleted as their servers are.
+    CloudsigmaCcm(Box<CloudSigmaCcm>),
     /// Print the custom resource definitions as YAML
     Crds,
     /// Print the version
@@ -70,6 +77,14 @@ struct OvnLb {
     ovn: groundcrew_ovn_lb::Args,
     #[command(flatten)]
     attribution: AttributionArgs,
+    #[command(flatten)]
+    runtime: RuntimeArgs,
+}
+
+#[derive(Debug, clap::Args)]
+struct CloudSigmaCcm {
+    #[command(flatten)]
+    cloudsigma: groundcrew_cloudsigma_ccm::Args,
     #[command(flatten)]
     runtime: RuntimeArgs,
 }
@@ -125,6 +140,11 @@ async fn main() -> ExitCode {
             .await
         }
         Command::OvnRows(args) => print(groundcrew_ovn_lb::rows(&args).await.map_err(|error| anyhow::anyhow!(error))),
+        Command::CloudsigmaCcm(line) => {
+            let CloudSigmaCcm { cloudsigma, runtime } = *line;
+            let start = async move |runtime| groundcrew_cloudsigma_ccm::start(&runtime, cloudsigma).await;
+            runtime::run("cloudsigma-ccm", runtime, start).await
+        }
         Command::Crds => print(crds::yaml()),
         Command::Version => print(Ok(concat!("groundcrew ", env!("CARGO_PKG_VERSION"), "\n").to_owned())),
     }

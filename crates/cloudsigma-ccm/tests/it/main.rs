@@ -2,4 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests, their helpers too")]
 
+mod agents;
 mod client;
+mod failover;
+mod lab;
+mod nodes;
+mod serving;
+mod trouble;

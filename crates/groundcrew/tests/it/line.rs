@@ -32,6 +32,8 @@ fn a_wrong_line_is_one_line_and_exit_code_2() {
         (&["ovn-rows"], "--ovn-nb"),
         (&["lb-watcher"], "--ovn-nb"),
         (&["lb-watcher", "--ovn-nb", "unix:/x", "--trigger", "telepathy"], "--trigger"),
+        (&["cloudsigma-ccm"], "--region"),
+        (&["cloudsigma-ccm", "--region", "zrh", "--mode", "magic"], "--mode"),
         (&["fly"], "fly"),
     ] {
         let output = groundcrew(line);

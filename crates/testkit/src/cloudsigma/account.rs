@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -32,6 +33,8 @@ pub struct Account {
     #[serde(skip)]
     pub(super) becoming: BTreeMap<String, &'static str>,
     next: u32,
+    /// Differs from account to account: no two have a server of the same uuid.
+    number: u32,
 }
 
 /// How a server's public NIC gets its address.
@@ -46,10 +49,15 @@ pub enum Nic {
 }
 
 impl Account {
+    pub(super) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        Self { number: NEXT.fetch_add(1, Ordering::Relaxed), ..Self::default() }
+    }
+
     /// A running server with one public NIC and one drive; its uuid.
     pub fn add_server(&mut self, name: &str, nic: Nic) -> String {
         let n = self.number();
-        let uuid = format!("00000000-0000-4000-8000-{n:012}");
+        let uuid = format!("{:08x}-0000-4000-8000-{n:012}", self.number);
         let mac = self.mac();
         let conf = match nic {
             Nic::Dhcp(address) => {
@@ -60,7 +68,7 @@ impl Account {
             Nic::Static(address) => json!({ "conf": "static", "ip": ip_reference(&address.to_string()) }),
             Nic::Manual => json!({ "conf": "manual", "ip": null }),
         };
-        let drive = format!("00000000-0000-4000-9000-{n:012}");
+        let drive = format!("{:08x}-0000-4000-9000-{n:012}", self.number);
         let server = json!({
             "name": name, "status": "running", "cpu": 4000, "mem": 4_294_967_296_u64, "smp": 2, "cpu_type": "intel",
             "vnc_password": "not-a-real-vnc-password", "meta": {}, "tags": [], "auto_start": true, "uefi_new_field": "kept",

@@ -49,7 +49,7 @@ impl Asked {
 impl State {
     pub(super) fn new(plain: SocketAddr, direct: SocketAddr) -> Self {
         Self {
-            account: Account::default(),
+            account: Account::new(),
             tokens: Tokens::default(),
             faults: Vec::new(),
             calls: Vec::new(),

@@ -1,0 +1,138 @@
+//! Reads the account again and again, and keeps the tags for people.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use groundcrew_core::leader::{Role, Term};
+use groundcrew_core::metrics::{counter, gauge};
+use groundcrew_core::runtime::Readiness;
+use jiff::Timestamp;
+use prometheus::{IntCounter, IntGauge, Registry};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::inventory::{Account, Inventory};
+use crate::marks::{self, Mark};
+use crate::tags::{self, Step};
+use crate::write::under;
+
+/// After a reading that failed.
+const SOON: Duration = Duration::from_secs(2);
+
+pub(crate) struct Discovery {
+    pub(crate) client: Client,
+    pub(crate) account: Account,
+    pub(crate) interval: Duration,
+    pub(crate) ready: Readiness,
+    /// What is waited for until the first reading.
+    pub(crate) what: &'static str,
+    pub(crate) cluster: Arc<str>,
+    pub(crate) expiry_warning: Duration,
+    pub(crate) metrics: Metrics,
+}
+
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    failures: IntCounter,
+    addresses: IntGauge,
+    expiring: IntGauge,
+}
+
+impl Metrics {
+    pub(crate) fn new(registry: &Registry) -> prometheus::Result<Self> {
+        let failures = "Times the account could not be read, or only a part of it.";
+        let expiring = "Addresses of this cluster whose subscription is over or ends soon and does not renew itself.";
+        Ok(Self {
+            failures: counter(registry, "groundcrew_cloudsigma_read_failures_total", failures)?,
+            addresses: gauge(registry, "groundcrew_cloudsigma_addresses_count", "Addresses that this cluster has.")?,
+            expiring: gauge(registry, "groundcrew_cloudsigma_subscriptions_expiring_count", expiring)?,
+        })
+    }
+}
+
+impl Discovery {
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        loop {
+            let pause = match self.account.refresh(&self.client).await {
+                Ok(read) => {
+                    self.ready.done(self.what);
+                    self.measure(&read);
+                    if !read.complete {
+                        self.metrics.failures.inc();
+                    }
+                    self.interval.mul_f64(rand::random_range(0.9..1.1))
+                }
+                Err(error) => {
+                    warn!(%error, "cannot read the CloudSigma account; what was read last stays");
+                    self.ready.explain(self.what, error.to_string());
+                    self.metrics.failures.inc();
+                    SOON.mul_f64(rand::random_range(0.8..1.2))
+                }
+            };
+            if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    fn measure(&self, read: &Inventory) {
+        let ours = read.ips.values().filter(|ip| matches!(marks::read(&ip.meta, &self.cluster), Mark::Ours(_)));
+        let ours: Vec<_> = ours.map(|ip| ip.address).collect();
+        let soon = Timestamp::now() + self.expiry_warning;
+        let expires = |address| read.subscriptions.get(address).is_some_and(|paid| paid.is_over(soon));
+        self.metrics.addresses.set(ours.len().try_into().unwrap_or(i64::MAX));
+        self.metrics
+            .expiring
+            .set(ours.iter().filter(|address| expires(address)).count().try_into().unwrap_or(i64::MAX));
+    }
+}
+
+/// The task that keeps the tags.
+pub(crate) struct Tagging {
+    pub(crate) client: Client,
+    pub(crate) account: Account,
+    pub(crate) cluster: Arc<str>,
+    /// The cluster's name for people.
+    pub(crate) name: String,
+    pub(crate) deadline: Duration,
+    pub(crate) interval: Duration,
+}
+
+impl Tagging {
+    pub(crate) async fn run(self, role: watch::Receiver<Role>, stop: CancellationToken) {
+        let mut role = role;
+        let mut account = self.account.changes();
+        loop {
+            let term = role.borrow_and_update().term().cloned();
+            account.borrow_and_update();
+            if let (Some(term), Some(inventory)) = (term, self.account.last())
+                && let Err(error) = self.look(&inventory, &term).await
+            {
+                debug!(%error, "tags not brought up to date");
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = account.changed() => {}
+                Ok(()) = role.changed() => {}
+                // Nothing depends on it: what failed has time until then.
+                () = tokio::time::sleep(self.interval) => {}
+            }
+        }
+    }
+
+    async fn look(&self, inventory: &Inventory, term: &Term) -> Result<(), Error> {
+        let known = self.client.tags().await?;
+        for step in tags::plan(inventory, &known.items, known.complete, &self.cluster, &self.name) {
+            match &step {
+                Step::Create(tag) => under(term, self.deadline, self.client.create_tag(tag)).await?,
+                Step::Put(tag) => under(term, self.deadline, self.client.put_tag(tag)).await?,
+                Step::Delete(tag) => under(term, self.deadline, self.client.delete_tag(&tag.uuid)).await?,
+            }
+            info!(?step, "tag changed");
+        }
+        Ok(())
+    }
+}

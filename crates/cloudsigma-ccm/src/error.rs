@@ -1,0 +1,78 @@
+//! What keeps an address from a Service, in words for its user.
+
+use std::net::IpAddr;
+
+use groundcrew_core::provider::{ErrorKind, ProviderError};
+
+use crate::client;
+use crate::pool::{Pool, Unfit};
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("CloudSigma: {0}")]
+    Cloud(#[from] client::Error),
+    #[error(transparent)]
+    Kube(ProviderError),
+    #[error("the CloudSigma account has not been read yet")]
+    NotRead,
+    #[error("{0}")]
+    Wish(String),
+    #[error("{with}, whose address is to be shared, has none yet")]
+    NothingToShare { with: String },
+    #[error("{address} {why}")]
+    Unfit { address: IpAddr, why: Unfit },
+    #[error("no free address in the {pool} pool: {why}")]
+    PoolEmpty { pool: Pool, why: String },
+    #[error("{address} was taken by another cluster at the same moment")]
+    Outrun { address: IpAddr },
+    #[error(
+        "FloatingIP {name} was not made by this cluster's controller; remove it, or leave the address to its owner"
+    )]
+    NotOurs { name: String },
+    #[error("waiting for node {node} to let go of {address}")]
+    NotLetGo { address: IpAddr, node: String },
+    #[error("node {node} has not confirmed {address}; is the node agent running there? {said}")]
+    NotConfirmed { address: IpAddr, node: String, said: String },
+    #[error("no node can hold {address}: {why}")]
+    NoNode { address: IpAddr, why: String },
+    #[error(
+        "the public NIC of server {server} is not in manual mode, so that it cannot use {address}; set it, or add a NIC \
+         in manual mode, or allow it with --switch-nics"
+    )]
+    NicNotManual { address: IpAddr, server: String },
+    #[error(
+        "CloudSigma accepted to {what} {address} at server {server} and did not do it: a running server ignores changed \
+         NICs; use --mode=manual, or stop the server"
+    )]
+    AttachIgnored { address: IpAddr, server: String, what: &'static str },
+    #[error("drives of server {server} changed while {address} was attached: {drives}; check the volumes of that node")]
+    DrivesChanged { address: IpAddr, server: String, drives: String },
+    #[error("{address} is attached to server {server}, which is none of this cluster's nodes")]
+    AttachedElsewhere { address: IpAddr, server: String },
+}
+
+impl From<Error> for ProviderError {
+    fn from(error: Error) -> Self {
+        let (kind, reason) = match &error {
+            Error::Cloud(error) => return error.clone().into(),
+            Error::Kube(error) => return error.clone(),
+            Error::NotRead => (ErrorKind::Unavailable, None),
+            Error::Wish(_) => (ErrorKind::Invalid, Some("UnknownPool")),
+            Error::Unfit { .. } | Error::AttachedElsewhere { .. } => (ErrorKind::Quota, Some("AddressRefused")),
+            Error::PoolEmpty { .. } => (ErrorKind::Quota, Some("PoolEmpty")),
+            Error::Outrun { .. } => (ErrorKind::Conflict, Some("AddressTaken")),
+            Error::NotOurs { .. } => (ErrorKind::Quota, Some("FloatingIPNotOurs")),
+            Error::NotLetGo { .. } | Error::NothingToShare { .. } => (ErrorKind::Conflict, None),
+            Error::NotConfirmed { .. } => (ErrorKind::NotFound, Some("NotConfirmed")),
+            Error::NoNode { .. } => (ErrorKind::NotFound, Some("NoNode")),
+            Error::NicNotManual { .. } => (ErrorKind::Denied, Some("NicNotManual")),
+            Error::AttachIgnored { .. } => (ErrorKind::Denied, Some("AttachIgnored")),
+            Error::DrivesChanged { .. } => (ErrorKind::Conflict, Some("DrivesChanged")),
+        };
+        let told = Self::new(kind, error.to_string());
+        match reason {
+            Some(reason) => told.with_reason(reason),
+            None => told,
+        }
+    }
+}

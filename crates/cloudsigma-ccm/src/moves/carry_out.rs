@@ -1,0 +1,73 @@
+//! One move. The only place that chooses holders.
+
+use groundcrew_api::names::lease;
+use groundcrew_core::leader::Term;
+use groundcrew_core::provider::{ErrorKind, ProviderError};
+
+use super::Mover;
+use super::decide::Move;
+use super::lives::Silence;
+use crate::error::Error;
+
+/// `silence` is that of the node to be evicted, if it is that for which it is.
+pub(super) async fn carry_out(
+    mover: &Mover,
+    planned: &Move,
+    silence: Option<&Silence<'_>>,
+    term: &Term,
+) -> Result<(), Error> {
+    let Move { address, to, evict, .. } = planned;
+    // Read first: the Lease must be read later than the object that is changed, so that a claim made between them wins.
+    let Some(object) = mover.floating.read(*address).await? else { return Ok(()) };
+    if object.spec.holder.as_deref() != planned.from.as_deref() {
+        return Err(changed(planned));
+    }
+    if let Some(node) = evict {
+        let claimed = object.status.as_ref().and_then(|status| status.holder.as_deref());
+        if claimed != Some(&**node) || !is_gone(mover, node, silence).await? {
+            return Err(changed(planned));
+        }
+    }
+    let Some(to) = to else {
+        return mover.floating.assign(&object, None, evict.as_deref(), None, term).await;
+    };
+    let server = mover
+        .nodes
+        .server_of(to)
+        .ok_or_else(|| Error::NoNode { address: *address, why: format!("node {to} has no server") })?;
+    let mac = mover.reach.bring(*address, &server, term).await?;
+    mover.floating.assign(&object, Some(to), evict.as_deref(), mac.as_deref(), term).await
+}
+
+/// Whether the node is as silent as it was when this was decided, by the API server's own word, or its server stopped.
+async fn is_gone(mover: &Mover, node: &str, silence: Option<&Silence<'_>>) -> Result<bool, Error> {
+    let name = lease::of_node(node);
+    let tried = format!("cannot read Lease {name}");
+    let lease = match tokio::time::timeout(mover.deadline, mover.lease_api.get_opt(&name)).await {
+        Ok(Ok(lease)) => lease,
+        Ok(Err(error)) => return Err(Error::Kube(ProviderError::from_kube(&tried, &error))),
+        Err(_) => {
+            return Err(Error::Kube(ProviderError::new(ErrorKind::Unavailable, format!("{tried}: no answer in time"))));
+        }
+    };
+    let found = lease.as_ref().and_then(|lease| lease.metadata.resource_version.as_deref());
+    if silence.is_some_and(|silence| silence.version == found) {
+        return Ok(true);
+    }
+    let free = lease
+        .as_ref()
+        .and_then(|lease| lease.spec.as_ref())
+        .is_some_and(|spec| spec.holder_identity.as_deref().unwrap_or_default().is_empty());
+    if free {
+        return Ok(true);
+    }
+    match mover.nodes.server_of(node) {
+        Some(server) => Ok(mover.client.server(&server).await?.status == "stopped"),
+        None => Ok(false),
+    }
+}
+
+fn changed(planned: &Move) -> Error {
+    let message = format!("the state of {} changed since it was decided on", planned.address);
+    Error::Kube(ProviderError::new(ErrorKind::Conflict, message))
+}

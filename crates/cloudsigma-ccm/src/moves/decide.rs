@@ -1,0 +1,413 @@
+//! Which addresses should be on another node. Pure: neither clock nor client.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::placement::{Candidate, place};
+
+/// An address, as its `FloatingIP` says and as Services want it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Address {
+    /// The node that should hold it.
+    pub(crate) holder: Option<Arc<str>>,
+    /// The node that says it does.
+    pub(crate) claimed: Option<Arc<str>>,
+    /// The node whose word no longer counts.
+    pub(crate) evicted: Option<Arc<str>>,
+    /// Whether a Service wants it: one that is being released is not placed again.
+    pub(crate) wanted: bool,
+    /// Nodes that may hold it; `None` is any.
+    pub(crate) local: Option<BTreeSet<Arc<str>>>,
+    /// The cloud forbids to move it.
+    pub(crate) pinned: bool,
+    /// It was moved a moment ago.
+    pub(crate) rests: bool,
+    /// The holder's link is down: it lives, but nothing reaches it there.
+    pub(crate) unreachable: bool,
+}
+
+/// What is known of a node's agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Agent {
+    /// Its Lease is renewed.
+    Alive,
+    /// It may be late, or gone: too early to say. It keeps what it has, and gets nothing more.
+    Doubtful,
+    /// It has been silent for so long that it has certainly lost its addresses.
+    Silent,
+    /// It said that it ended and holds nothing.
+    Left,
+}
+
+/// A node, as far as it matters here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) agent: Agent,
+    /// Its server is known to be stopped.
+    pub(crate) stopped: bool,
+    /// Whether kubelet says so. One that is not ready gets nothing new; what it has it keeps while its agent lives.
+    pub(crate) ready: bool,
+    /// Why it should hold nothing: excluded, being deleted.
+    pub(crate) unfit: Option<&'static str>,
+    /// The number of its physical host, where the cloud tells.
+    pub(crate) host: Option<usize>,
+    /// Whether it is a node of the cluster that has had an agent: only those say something about how much we see.
+    pub(crate) counts: bool,
+}
+
+impl Node {
+    /// Whether it certainly answers for nothing.
+    fn is_gone(&self) -> bool {
+        self.stopped || matches!(self.agent, Agent::Silent | Agent::Left)
+    }
+}
+
+/// Why an address moves: a bounded word for metrics and Events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reason {
+    /// It had no node.
+    New,
+    /// Its node's agent is silent.
+    Silent,
+    /// Its node's agent ended in order.
+    Left,
+    /// Its node's server is stopped.
+    Stopped,
+    /// Its node should hold nothing any more.
+    Unfit,
+    /// Its node has no ready endpoint any more.
+    NoLocalEndpoint,
+    /// Its node's link is down.
+    LinkDown,
+    /// It stays where it is; an earlier holder's word is taken back.
+    Settled,
+}
+
+impl Reason {
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Silent => "silent",
+            Self::Left => "left",
+            Self::Stopped => "stopped",
+            Self::Unfit => "unfit",
+            Self::NoLocalEndpoint => "no_local_endpoint",
+            Self::LinkDown => "link_down",
+            Self::Settled => "settled",
+        }
+    }
+}
+
+/// One change of one `FloatingIP`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Move {
+    pub(crate) address: IpAddr,
+    pub(crate) from: Option<Arc<str>>,
+    pub(crate) to: Option<Arc<str>>,
+    /// The node whose claim no longer counts. It is looked at once more before that is written.
+    pub(crate) evict: Option<Arc<str>>,
+    pub(crate) reason: Reason,
+}
+
+/// More nodes look dead than can be believed: more likely it is us who see nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Brake {
+    pub(crate) silent: usize,
+    pub(crate) nodes: usize,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Decision {
+    pub(crate) moves: Vec<Move>,
+    pub(crate) brake: Option<Brake>,
+    /// Addresses that should be elsewhere, and for which there is no node.
+    pub(crate) stranded: BTreeSet<IpAddr>,
+}
+
+pub(crate) fn decide(addresses: &BTreeMap<IpAddr, Address>, nodes: &BTreeMap<Arc<str>, Node>) -> Decision {
+    let mut decision = Decision { brake: brake(nodes), ..Decision::default() };
+    let mut load: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+    for holder in addresses.values().filter_map(|address| address.holder.clone()) {
+        *load.entry(holder).or_default() += 1;
+    }
+    let braked = decision.brake.is_some();
+    for (ip, address) in addresses {
+        let gone = |node: &Arc<str>| nodes.get(node).is_none_or(Node::is_gone);
+        // Who was evicted before needs no second word.
+        let evict = address.claimed.clone().filter(|claimed| {
+            !braked && gone(claimed) && nodes.contains_key(claimed) && Some(claimed) != address.evicted.as_ref()
+        });
+        let Some(reason) = reason(address, nodes, braked) else {
+            let other = evict.filter(|claimed| Some(claimed) != address.holder.as_ref());
+            if other.is_some() {
+                let holder = address.holder.clone();
+                decision.moves.push(Move {
+                    address: *ip,
+                    from: holder.clone(),
+                    to: holder,
+                    evict: other,
+                    reason: Reason::Settled,
+                });
+            }
+            continue;
+        };
+        let failed = address.holder.as_ref().and_then(|holder| nodes.get(holder)?.host);
+        let candidates: Vec<_> = nodes
+            .iter()
+            .filter(|(name, node)| may_hold(name, node, address))
+            .map(|(name, node)| Candidate {
+                node: name.clone(),
+                load: load.get(name).copied().unwrap_or_default(),
+                same_host: failed.is_some() && node.host == failed,
+            })
+            .collect();
+        let Some(to) = place(*ip, &candidates) else {
+            decision.stranded.insert(*ip);
+            continue;
+        };
+        *load.entry(to.clone()).or_default() += 1;
+        let evict = evict.filter(|claimed| *claimed != to);
+        decision.moves.push(Move { address: *ip, from: address.holder.clone(), to: Some(to), evict, reason });
+    }
+    decision
+}
+
+/// More than half of those that count.
+fn brake(nodes: &BTreeMap<Arc<str>, Node>) -> Option<Brake> {
+    let counted: Vec<_> = nodes.values().filter(|node| node.counts).collect();
+    let silent = counted.iter().filter(|node| node.agent == Agent::Silent && !node.stopped).count();
+    (2 * silent > counted.len()).then_some(Brake { silent, nodes: counted.len() })
+}
+
+/// Why the address should be elsewhere, if it should.
+fn reason(address: &Address, nodes: &BTreeMap<Arc<str>, Node>, braked: bool) -> Option<Reason> {
+    let Some(holder) = &address.holder else { return address.wanted.then_some(Reason::New) };
+    if address.pinned {
+        return None;
+    }
+    let Some(node) = nodes.get(holder) else { return Some(Reason::Unfit) };
+    match node.agent {
+        _ if node.stopped => return Some(Reason::Stopped),
+        Agent::Left => return Some(Reason::Left),
+        Agent::Silent => return (!braked).then_some(Reason::Silent),
+        // Whether it lives is decided first.
+        Agent::Doubtful => return None,
+        Agent::Alive => {}
+    }
+    if address.unreachable {
+        return Some(Reason::LinkDown);
+    }
+    if node.unfit.is_some() {
+        return Some(Reason::Unfit);
+    }
+    let elsewhere = address.local.as_ref().is_some_and(|nodes| !nodes.contains(holder));
+    (elsewhere && !address.rests).then_some(Reason::NoLocalEndpoint)
+}
+
+fn may_hold(name: &Arc<str>, node: &Node, address: &Address) -> bool {
+    node.agent == Agent::Alive
+        && node.ready
+        && !node.stopped
+        && node.unfit.is_none()
+        && Some(name) != address.holder.as_ref()
+        && address.local.as_ref().is_none_or(|nodes| nodes.contains(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn name(n: u8) -> Arc<str> {
+        format!("n{n}").into()
+    }
+
+    fn ip(n: u8) -> IpAddr {
+        [203, 0, 113, n].into()
+    }
+
+    fn node(agent: Agent) -> Node {
+        Node { agent, stopped: false, ready: true, unfit: None, host: None, counts: true }
+    }
+
+    fn nodes(agents: &[Agent]) -> BTreeMap<Arc<str>, Node> {
+        (1..).zip(agents).map(|(n, agent)| (name(n), node(*agent))).collect()
+    }
+
+    fn held(n: u8) -> Address {
+        Address { holder: Some(name(n)), claimed: Some(name(n)), wanted: true, ..Address::default() }
+    }
+
+    fn one(address: Address, nodes: &BTreeMap<Arc<str>, Node>) -> Decision {
+        decide(&BTreeMap::from([(ip(1), address)]), nodes)
+    }
+
+    /// To whom the first address goes, who is evicted, and why.
+    type Moved = (Option<Arc<str>>, Option<Arc<str>>, Reason);
+
+    fn moved(decision: &Decision) -> Option<Moved> {
+        decision.moves.first().map(|m| (m.to.clone(), m.evict.clone(), m.reason))
+    }
+
+    #[test]
+    fn an_address_of_a_living_node_stays() {
+        assert_eq!(one(held(1), &nodes(&[Agent::Alive; 3])), Decision::default());
+    }
+
+    #[test]
+    fn a_node_that_is_not_ready_keeps_what_it_has_and_gets_nothing() {
+        let mut nodes = nodes(&[Agent::Alive, Agent::Alive]);
+        for node in nodes.values_mut() {
+            node.ready = false;
+        }
+        assert_eq!(one(held(1), &nodes).moves, []);
+        let new = Address { wanted: true, ..Address::default() };
+        assert_eq!(one(new, &nodes).stranded.len(), 1);
+    }
+
+    #[test]
+    fn there_is_no_fail_back() {
+        let after = Address { holder: Some(name(2)), claimed: Some(name(2)), evicted: Some(name(1)), ..held(2) };
+        assert_eq!(one(after, &nodes(&[Agent::Alive; 3])).moves, []);
+    }
+
+    #[test]
+    fn an_address_of_a_silent_node_moves_and_the_silent_one_is_evicted() {
+        let decision = one(held(1), &nodes(&[Agent::Silent, Agent::Alive, Agent::Doubtful]));
+        assert_eq!(moved(&decision), Some((Some(name(2)), Some(name(1)), Reason::Silent)));
+    }
+
+    #[test]
+    fn a_doubtful_node_keeps_what_it_has_and_gets_nothing() {
+        assert_eq!(one(held(1), &nodes(&[Agent::Doubtful, Agent::Alive])).moves, []);
+        let new = Address { wanted: true, ..Address::default() };
+        let decision = one(new, &nodes(&[Agent::Doubtful, Agent::Doubtful]));
+        assert_eq!((decision.moves.len(), decision.stranded.len()), (0, 1));
+    }
+
+    #[test]
+    fn when_most_nodes_look_dead_nothing_moves_and_nobody_is_evicted() {
+        let decision = one(held(1), &nodes(&[Agent::Silent, Agent::Silent, Agent::Alive]));
+        assert_eq!(decision.brake, Some(Brake { silent: 2, nodes: 3 }));
+        assert_eq!(decision.moves, []);
+        assert!(one(held(1), &nodes(&[Agent::Silent, Agent::Alive])).brake.is_none(), "half is not most");
+    }
+
+    #[test]
+    fn nodes_that_never_had_an_agent_or_are_gone_do_not_pull_the_brake() {
+        let mut nodes = nodes(&[Agent::Silent, Agent::Alive, Agent::Silent, Agent::Silent]);
+        for n in [3, 4] {
+            nodes.get_mut(&name(n)).unwrap().counts = false;
+        }
+        assert_eq!(moved(&one(held(1), &nodes)), Some((Some(name(2)), Some(name(1)), Reason::Silent)));
+    }
+
+    #[test]
+    fn what_a_planned_move_leaves_alive_is_not_evicted() {
+        let mut nodes = nodes(&[Agent::Alive, Agent::Alive]);
+        nodes.get_mut(&name(1)).unwrap().unfit = Some("excluded");
+        assert_eq!(moved(&one(held(1), &nodes)), Some((Some(name(2)), None, Reason::Unfit)));
+    }
+
+    #[test]
+    fn a_node_that_is_gone_from_the_cluster_is_left_but_not_taken_for_dead() {
+        // Its agent may run on: only its Lease proves that it does not.
+        let decision = one(held(9), &nodes(&[Agent::Alive]));
+        assert_eq!(moved(&decision), Some((Some(name(1)), None, Reason::Unfit)));
+    }
+
+    #[test]
+    fn an_address_follows_its_local_endpoints_unless_it_was_just_moved() {
+        let local = |rests| Address { local: Some(BTreeSet::from([name(2)])), rests, ..held(1) };
+        let nodes = nodes(&[Agent::Alive; 3]);
+        assert_eq!(moved(&one(local(false), &nodes)), Some((Some(name(2)), None, Reason::NoLocalEndpoint)));
+        assert_eq!(one(local(true), &nodes).moves, []);
+    }
+
+    #[test]
+    fn a_dynamic_address_never_moves() {
+        let pinned = Address { pinned: true, ..held(1) };
+        assert_eq!(one(pinned, &nodes(&[Agent::Silent, Agent::Alive])).moves, []);
+    }
+
+    #[test]
+    fn what_is_being_released_is_freed_of_a_dead_holder_and_not_placed_again() {
+        let released = Address { claimed: Some(name(1)), ..Address::default() };
+        let decision = one(released, &nodes(&[Agent::Silent, Agent::Alive]));
+        assert_eq!(moved(&decision), Some((None, Some(name(1)), Reason::Settled)));
+    }
+
+    #[test]
+    fn a_lost_nodes_addresses_are_spread_over_the_others() {
+        let addresses: BTreeMap<_, _> = (0..200).map(|n| (ip(n), held(n % 20 + 1))).collect();
+        let mut agents = [Agent::Alive; 20];
+        agents[0] = Agent::Silent;
+        let decision = decide(&addresses, &nodes(&agents));
+        assert_eq!(decision.moves.len(), 10, "only what the lost node had");
+        let targets: BTreeSet<_> = decision.moves.iter().map(|m| m.to.clone()).collect();
+        assert_eq!(targets.len(), 10);
+    }
+
+    fn any_node() -> impl Strategy<Value = Node> {
+        let agent = prop_oneof![Just(Agent::Alive), Just(Agent::Doubtful), Just(Agent::Silent), Just(Agent::Left)];
+        (agent, any::<(bool, bool, bool)>(), prop::option::of(Just("excluded")), prop::option::of(0usize..3)).prop_map(
+            |(agent, (stopped, ready, counts), unfit, host)| Node { agent, stopped, ready, unfit, host, counts },
+        )
+    }
+
+    prop_compose! {
+        fn any_address()(
+            holder in prop::option::of(0u8..6), claimed in prop::option::of(0u8..6), evicted in prop::option::of(0u8..6),
+            wanted: bool, local in prop::option::of(prop::collection::btree_set(0u8..6, 1..3)),
+            pinned: bool, rests: bool, unreachable: bool,
+        ) -> Address {
+            Address {
+                holder: holder.map(name), claimed: claimed.map(name), evicted: evicted.map(name), wanted,
+                local: local.map(|nodes| nodes.into_iter().map(name).collect()), pinned, rests, unreachable,
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_who_may_still_answer_is_ever_evicted(
+            addresses in prop::collection::btree_map((0u8..20).prop_map(ip), any_address(), 0..10),
+            nodes in prop::collection::btree_map((0u8..5).prop_map(name), any_node(), 0..5),
+        ) {
+            for change in decide(&addresses, &nodes).moves {
+                let before = &addresses[&change.address];
+                if let Some(evicted) = &change.evict {
+                    prop_assert!(nodes[evicted].is_gone());
+                    prop_assert_eq!(Some(evicted), before.claimed.as_ref());
+                }
+                prop_assert!(change.to.is_none() || change.to != change.evict);
+                if let Some(to) = change.to.as_ref().filter(|to| Some(*to) != before.holder.as_ref()) {
+                    let node = &nodes[to];
+                    prop_assert!(node.agent == Agent::Alive && node.ready && !node.stopped && node.unfit.is_none());
+                    prop_assert!(before.local.as_ref().is_none_or(|local| local.contains(to)));
+                    prop_assert!(!before.pinned || before.holder.is_none());
+                }
+            }
+        }
+
+        #[test]
+        fn what_was_decided_and_done_is_not_decided_again(
+            addresses in prop::collection::btree_map((0u8..20).prop_map(ip), any_address(), 0..10),
+            nodes in prop::collection::btree_map((0u8..5).prop_map(name), any_node(), 0..5),
+        ) {
+            let mut after = addresses.clone();
+            for change in decide(&addresses, &nodes).moves {
+                let address = after.get_mut(&change.address).unwrap();
+                if address.holder != change.to {
+                    // The new holder has a link of its own, and the address has just moved.
+                    (address.unreachable, address.rests) = (false, true);
+                }
+                address.holder = change.to;
+                address.evicted = change.evict.or(address.evicted.take());
+            }
+            prop_assert_eq!(decide(&after, &nodes).moves, vec![]);
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! The verbs of the Service controller, on CloudSigma.
+//!
+//! ```text
+//! Wanted --hold--> mark in the account --ensure--> FloatingIP --moves--> holder --node agent--> status --> Service
+//! ```
+//!
+//! Who holds an address is decided elsewhere ([`moves`](crate::moves)); a Service is published when its node has said that
+//! it does.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use groundcrew_api::floating_ip::NatPort;
+use groundcrew_core::leader::{Moment, Term};
+use groundcrew_core::provider::{
+    Caveat, Difference, Held, Ingress, IpMode, Listing, Living, LoadBalancers, Look, Owned, Owner, ProviderError,
+    Reachable, Realised, Verdict, Wanted,
+};
+use groundcrew_core::runtime::Readiness;
+use jiff::Timestamp;
+use tokio::sync::broadcast;
+use tracing::info;
+
+use crate::addresses::{Addresses, KEEP, keeps, pool};
+use crate::client::Kind;
+use crate::error::Error;
+use crate::floating::{Floating, Word, claimed, owner, word};
+use crate::inventory::Inventory;
+use crate::marks::Mark;
+use crate::pool::ANNOTATION;
+use crate::reach::Reach;
+use crate::troubles::Troubles;
+use crate::wishes::Wishes;
+
+pub(crate) struct CloudSigma {
+    pub(crate) addresses: Arc<Addresses>,
+    pub(crate) floating: Floating,
+    pub(crate) wishes: Arc<Wishes>,
+    pub(crate) reach: Arc<dyn Reach>,
+    pub(crate) troubles: Troubles,
+    pub(crate) nat: bool,
+    /// How long a node may take to confirm before that is told.
+    pub(crate) patience: Duration,
+    /// How long before its end a subscription is warned about.
+    pub(crate) expiry_warning: Duration,
+    /// Addresses that no node has confirmed, and since when.
+    pub(crate) awaited: Mutex<BTreeMap<IpAddr, Moment>>,
+    pub(crate) looks: broadcast::Sender<Look>,
+    pub(crate) ready: Readiness,
+    pub(crate) needs: &'static [&'static str],
+}
+
+impl CloudSigma {
+    /// What all who share the address want of the node itself.
+    fn nat(&self, address: IpAddr, inventory: &Inventory) -> Option<Vec<NatPort>> {
+        if !self.nat {
+            return Some(Vec::new());
+        }
+        match self.addresses.mark(inventory.ips.get(&address)?) {
+            Mark::Ours(claim) => self.wishes.nat(address, claim.owners.keys()),
+            _ => None,
+        }
+    }
+
+    /// What to publish, or why nothing can be yet.
+    fn reachable(&self, want: &Wanted, inventory: &Inventory) -> Result<Reachable, Error> {
+        let published = !want.ask.current.is_empty();
+        let mut caveats = self.caveats(want, inventory);
+        let mut realised = Realised::Yes;
+        for address in &want.addresses {
+            let said = self.floating.get(*address).map_or(Word::NoHolder, |object| word(&object));
+            if said == Word::Confirmed {
+                self.awaited().remove(address);
+                continue;
+            }
+            let trouble = self.troubles.get(*address);
+            if trouble.is_none() && self.waits(*address, &want.owner().key) {
+                realised = Realised::Awaited;
+                continue;
+            }
+            let error = trouble.unwrap_or_else(|| match said {
+                Word::Awaited { node, said } => Error::NotConfirmed { address: *address, node, said },
+                _ => Error::NoNode { address: *address, why: "none is ready, allowed and has a living agent".into() },
+            });
+            if !published {
+                return Err(error);
+            }
+            caveats.push(caveat(error));
+        }
+        let mode = if self.nat { IpMode::Proxy } else { IpMode::Vip };
+        let ingress = want.addresses.iter().map(|address| Ingress { address: *address, mode }).collect();
+        Ok(Reachable { ingress, realised, caveats })
+    }
+
+    /// Whether it is too early to call it odd that nobody has confirmed an address. The Service is looked at when it is not.
+    fn waits(&self, address: IpAddr, service: &groundcrew_core::key::ServiceKey) -> bool {
+        let now = Moment::now();
+        let mut awaited = self.awaited();
+        let since = *awaited.entry(address).or_insert_with(|| {
+            let (looks, service, patience) = (self.looks.clone(), service.clone(), self.patience);
+            tokio::spawn(async move {
+                tokio::time::sleep(patience).await;
+                // Nobody listens any more when the process ends.
+                let _ = looks.send(Look::At(service));
+            });
+            now
+        });
+        since.until(now) < self.patience
+    }
+
+    fn awaited(&self) -> std::sync::MutexGuard<'_, BTreeMap<IpAddr, Moment>> {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the Service's user should know about its addresses.
+    fn caveats(&self, want: &Wanted, inventory: &Inventory) -> Vec<Caveat> {
+        let now = Timestamp::now();
+        let mut caveats = Vec::new();
+        for address in &want.addresses {
+            let Some(ip) = inventory.ips.get(address) else {
+                let message = format!("{address} is not in the CloudSigma account any more: its subscription is over");
+                caveats.push(Caveat { reason: "AddressGone", message, stops: true });
+                continue;
+            };
+            if !ip.subscribed {
+                let message = format!(
+                    "{address} is a dynamic address: CloudSigma does not let it move to another server, so that it is \
+                     gone while its node is"
+                );
+                caveats.push(Caveat { reason: "DynamicAddress", message, stops: false });
+                continue;
+            }
+            let Some(paid) = inventory.subscriptions.get(address) else { continue };
+            if paid.is_over(now) {
+                let message =
+                    format!("the subscription of {address} is over; renew it: NICs in manual mode cannot use it");
+                caveats.push(Caveat { reason: "SubscriptionExpired", message, stops: true });
+            } else if let Some(end) = paid.end_time
+                && !paid.auto_renew
+                && end <= now + self.expiry_warning
+            {
+                let message = format!("the subscription of {address} ends at {end:.0} and does not renew itself");
+                caveats.push(Caveat { reason: "SubscriptionExpires", message, stops: false });
+            }
+        }
+        caveats
+    }
+
+    /// What is not as this Service wants it.
+    fn differences(&self, want: &Wanted, inventory: &Inventory) -> Vec<Difference> {
+        let owner = want.owner();
+        let mut differences = Vec::new();
+        for address in &want.addresses {
+            let mark = inventory.ips.get(address).map(|ip| self.addresses.mark(ip));
+            let shared = match mark {
+                Some(Mark::Ours(claim)) if claim.owners.contains_key(&owner.uid) => {
+                    if claim.kept.is_some() != keeps(&want.ask) {
+                        differences.push(difference("keep", format!("{KEEP} as the Service says"), "another".into()));
+                    }
+                    claim.owners.len() > 1
+                }
+                // Said as a caveat: there is nothing to put right.
+                None => continue,
+                Some(mark) => {
+                    differences.push(difference(
+                        "mark",
+                        format!("{address} is marked as {owner}'s"),
+                        format!("{mark:?}"),
+                    ));
+                    continue;
+                }
+            };
+            if !self.floating.suits(*address, owner, self.nat(*address, inventory).as_deref(), shared) {
+                differences.push(difference(
+                    "floating_ip",
+                    format!("a FloatingIP for {address}"),
+                    "none like it".into(),
+                ));
+            }
+        }
+        differences
+    }
+
+    /// Takes an address from whoever answers on it, and then its mark. Each step is found again by who comes after a crash.
+    async fn release_one(&self, address: IpAddr, owner: &Owner, term: &Term) -> Result<(), Error> {
+        let others = match self.addresses.client.ip(address).await {
+            Ok(ip) => {
+                self.addresses.account.note(&ip);
+                match self.addresses.mark(&ip) {
+                    Mark::Ours(claim) => claim.owners.keys().any(|uid| *uid != owner.uid),
+                    // Somebody took our mark away and put his there: what answers here is ours all the same.
+                    Mark::None | Mark::Foreign(_) => false,
+                }
+            }
+            Err(error) if error.kind() == Kind::NotFound => false,
+            Err(error) => return Err(error.into()),
+        };
+        if !others && let Some(object) = self.floating.read(address).await? {
+            if object.spec.holder.is_some() {
+                self.floating.assign(&object, None, None, None, term).await?;
+                return Err(Error::NotLetGo { address, node: object.spec.holder.unwrap_or_default() });
+            }
+            if let Some(node) = claimed(&object) {
+                return Err(Error::NotLetGo { address, node: node.to_owned() });
+            }
+            self.reach.withdraw(address, term).await?;
+            self.floating.delete(&object, term).await?;
+        }
+        self.addresses.unmark(address, owner, term).await
+    }
+
+    /// Everything that is there for this owner.
+    fn held_by(&self, owner: &Owner, inventory: &Inventory) -> Vec<IpAddr> {
+        let mut held = self.addresses.marked(inventory, owner.uid);
+        let made = self.floating.ours().into_iter().filter(|(_, object)| self::owner(object).as_ref() == Some(owner));
+        held.extend(made.map(|(address, _)| address));
+        held.sort_unstable();
+        held.dedup();
+        held
+    }
+}
+
+fn difference(kind: &'static str, expected: String, found: String) -> Difference {
+    Difference { kind, expected, found }
+}
+
+fn caveat(error: Error) -> Caveat {
+    let error = ProviderError::from(error);
+    Caveat { reason: error.response().reason, message: error.to_string(), stops: true }
+}
+
+impl LoadBalancers for CloudSigma {
+    async fn begin(&self, _: &Term, living: &[Living]) -> Result<(), ProviderError> {
+        Ok(self.addresses.begin(living).await?)
+    }
+
+    async fn hold(&self, want: &Wanted, term: &Term) -> Result<Held, ProviderError> {
+        Ok(Held { addresses: self.addresses.hold(&want.ask, term).await? })
+    }
+
+    async fn ensure(&self, want: &Wanted, term: &Term) -> Result<Reachable, ProviderError> {
+        self.wishes.set(want);
+        let inventory = self.addresses.read()?;
+        for address in &want.addresses {
+            let shared = matches!(
+                inventory.ips.get(address).map(|ip| self.addresses.mark(ip)),
+                Some(Mark::Ours(claim)) if claim.owners.len() > 1
+            );
+            let nat = self.nat(*address, &inventory);
+            self.floating.ensure(*address, want.owner(), nat.as_deref(), shared, term).await?;
+        }
+        Ok(self.reachable(want, &inventory)?)
+    }
+
+    async fn release(&self, owner: &Owner, term: &Term) -> Result<(), ProviderError> {
+        // Before anything else: what nobody wants is not placed again.
+        self.wishes.forget(owner.uid);
+        let inventory = self.addresses.read()?;
+        for address in self.held_by(owner, &inventory) {
+            self.release_one(address, owner, term).await?;
+            info!(%address, %owner, "released");
+        }
+        self.addresses.forget(owner.uid);
+        Ok(())
+    }
+
+    fn verify(&self, want: &Wanted) -> Verdict {
+        self.wishes.set(want);
+        let Ok(inventory) = self.addresses.read() else { return Verdict::Unknown };
+        if let Err(error) = pool(&want.ask) {
+            return Verdict::Differs(vec![difference(
+                "refused",
+                "a Service that can be served".into(),
+                error.to_string(),
+            )]);
+        }
+        let differences = self.differences(want, &inventory);
+        if !differences.is_empty() {
+            return Verdict::Differs(differences);
+        }
+        match self.reachable(want, &inventory) {
+            Ok(reachable) => Verdict::Same(reachable),
+            Err(_) => Verdict::Unknown,
+        }
+    }
+
+    async fn owned(&self) -> Result<Listing<Owned>, ProviderError> {
+        let read = self.addresses.account.refresh(&self.addresses.client).await.map_err(Error::from)?;
+        let marked = read.ips.values().flat_map(|ip| match self.addresses.mark(ip) {
+            Mark::Ours(claim) => claim.owners().map(|owner| (owner, ip.address)).collect(),
+            _ => Vec::new(),
+        });
+        let made = self.floating.ours().into_iter();
+        let made = made.filter_map(|(address, object)| Some((owner(&object)?, address)));
+        let all = marked.chain(made);
+        let items = all.map(|(owner, address)| Owned { owner, what: format!("address {address}") }).collect();
+        Ok(Listing { items, complete: read.complete })
+    }
+
+    fn changes(&self) -> BoxStream<'static, Look> {
+        let told = stream::unfold(self.looks.subscribe(), |mut looks| async move {
+            match looks.recv().await {
+                Ok(look) => Some((look, looks)),
+                Err(broadcast::error::RecvError::Lagged(_)) => Some((Look::Everywhere, looks)),
+                Err(broadcast::error::RecvError::Closed) => None,
+            }
+        });
+        // Servers say something new at every reading; only what Services depend on is worth a look at all of them.
+        let account = self.addresses.account.changes();
+        let known = self.addresses.account.last();
+        let read = stream::unfold((account, known), |(mut account, known)| async move {
+            loop {
+                account.changed().await.ok()?;
+                let now = account.borrow_and_update().clone();
+                let parts =
+                    |of: &Option<Arc<Inventory>>| of.as_ref().map(|of| (of.ips.clone(), of.subscriptions.clone()));
+                if parts(&now) != parts(&known) {
+                    return Some((Look::Everywhere, (account, now)));
+                }
+            }
+        });
+        stream::select(told, read).boxed()
+    }
+
+    async fn synced(&self) {
+        self.ready.until_done(self.needs).await;
+    }
+
+    /// Each is some requests to a slow API.
+    fn concurrency(&self) -> usize {
+        16
+    }
+
+    fn annotation_prefixes(&self) -> &'static [&'static str] {
+        &[ANNOTATION, KEEP]
+    }
+}
+
+/// Whether the cloud forbids to move an address.
+pub(crate) fn is_pinned(address: IpAddr, inventory: Option<&Inventory>) -> bool {
+    inventory.and_then(|inventory| inventory.ips.get(&address)).is_some_and(|ip| !ip.subscribed)
+}

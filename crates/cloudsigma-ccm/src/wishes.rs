@@ -1,0 +1,138 @@
+//! What Services want of the addresses that they are on, for whoever places those.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use groundcrew_api::floating_ip::{self, NatBackend, NatPort};
+use groundcrew_core::key::ServiceKey;
+use groundcrew_core::provider::{Protocol, TrafficPolicy, Wanted};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+/// What one Service wants of one address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wish {
+    pub(crate) service: ServiceKey,
+    /// Nodes with a ready endpoint, where only those may hold it. Empty: none has, and any node will do as well.
+    pub(crate) local: Option<BTreeSet<Arc<str>>>,
+    /// What a node should do itself with what arrives, of each family. Empty where a service proxy does it.
+    pub(crate) nat: [Vec<NatPort>; 2],
+}
+
+impl Wish {
+    fn new(want: &Wanted, with_nat: bool) -> Self {
+        let nodes = want.frontends.iter().flat_map(|frontend| &frontend.backends).filter_map(|b| b.node.clone());
+        let local = (want.traffic_policy == TrafficPolicy::Local).then(|| nodes.collect());
+        let nat = if with_nat { [nat(want, true), nat(want, false)] } else { Default::default() };
+        Self { service: want.owner().key.clone(), local, nat }
+    }
+}
+
+/// Kept from one look at a Service to the next; a restarted process fills it by looking at all of them.
+#[derive(Debug)]
+pub(crate) struct Wishes {
+    of: Mutex<BTreeMap<IpAddr, BTreeMap<Uuid, Wish>>>,
+    changed: watch::Sender<u64>,
+    with_nat: bool,
+}
+
+impl Wishes {
+    pub(crate) fn new(with_nat: bool) -> Self {
+        Self { of: Mutex::default(), changed: watch::Sender::new(0), with_nat }
+    }
+
+    pub(crate) fn set(&self, want: &Wanted) {
+        let (uid, wish) = (want.owner().uid, Wish::new(want, self.with_nat));
+        let mut news = false;
+        let mut of = self.lock();
+        for address in &want.addresses {
+            let before = of.entry(*address).or_default().insert(uid, wish.clone());
+            news |= before.as_ref() != Some(&wish);
+        }
+        drop(of);
+        if news {
+            self.changed.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// The Service wants nothing any more.
+    pub(crate) fn forget(&self, uid: Uuid) {
+        self.lock().retain(|_, wishes| {
+            wishes.remove(&uid);
+            !wishes.is_empty()
+        });
+    }
+
+    pub(crate) fn services(&self, address: IpAddr) -> Vec<ServiceKey> {
+        self.lock().get(&address).into_iter().flat_map(BTreeMap::values).map(|wish| wish.service.clone()).collect()
+    }
+
+    /// The nodes that may hold each address that somebody wants; `None` is any.
+    pub(crate) fn all(&self) -> BTreeMap<IpAddr, Option<BTreeSet<Arc<str>>>> {
+        self.lock().iter().map(|(address, wishes)| (*address, common(wishes.values()))).collect()
+    }
+
+    /// What a node should do itself with what arrives at the address, for all who share it. `None` where somebody of them
+    /// has not said yet what it wants: until then what is there stays.
+    pub(crate) fn nat<'a>(&self, address: IpAddr, mut sharing: impl Iterator<Item = &'a Uuid>) -> Option<Vec<NatPort>> {
+        let of = self.lock();
+        let wishes = of.get(&address)?;
+        if !sharing.all(|uid| wishes.contains_key(uid)) {
+            return None;
+        }
+        let family = usize::from(address.is_ipv6());
+        let mut ports: Vec<_> = wishes.values().flat_map(|wish| wish.nat[family].iter().cloned()).collect();
+        ports.sort_by_key(|port| (port.protocol, port.port));
+        Some(ports)
+    }
+
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<IpAddr, BTreeMap<Uuid, Wish>>> {
+        self.of.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Nodes that serve all who share the address. Where there is none, a node that serves some of them is better than one
+/// that serves nobody.
+fn common<'a>(wishes: impl Iterator<Item = &'a Wish> + Clone) -> Option<BTreeSet<Arc<str>>> {
+    let mut sets = wishes.filter_map(|wish| wish.local.as_ref()).filter(|nodes| !nodes.is_empty());
+    let mut common = sets.next()?.clone();
+    let mut some = common.clone();
+    for nodes in sets {
+        common.retain(|node| nodes.contains(node));
+        some.extend(nodes.iter().cloned());
+    }
+    Some(if common.is_empty() { some } else { common })
+}
+
+/// The ports of a Service with their backends of one family.
+fn nat(want: &Wanted, v4: bool) -> Vec<NatPort> {
+    let ports = want.frontends.iter().map(|frontend| NatPort {
+        protocol: match frontend.protocol {
+            Protocol::Tcp => floating_ip::Protocol::Tcp,
+            Protocol::Udp => floating_ip::Protocol::Udp,
+            Protocol::Sctp => floating_ip::Protocol::Sctp,
+        },
+        port: frontend.port,
+        external_traffic_policy: match want.traffic_policy {
+            TrafficPolicy::Cluster => floating_ip::TrafficPolicy::Cluster,
+            TrafficPolicy::Local => floating_ip::TrafficPolicy::Local,
+        },
+        affinity_seconds: want.affinity.map(|affinity| affinity.seconds),
+        backends: frontend
+            .backends
+            .iter()
+            .filter(|backend| backend.address.is_ipv4() == v4)
+            .map(|backend| NatBackend {
+                address: backend.address.to_string(),
+                port: backend.port,
+                node: backend.node.as_deref().map(str::to_owned),
+            })
+            .collect(),
+    });
+    ports.collect()
+}

@@ -1,0 +1,24 @@
+//! Writes to the cloud, as the leader and in time.
+
+use std::time::Duration;
+
+use groundcrew_core::leader::Term;
+use groundcrew_core::provider::ProviderError;
+
+use crate::error::Error;
+
+/// Runs a change of the cloud under the term. The whole of read, write and read back is the write.
+pub(crate) async fn under<T, E>(
+    term: &Term,
+    deadline: Duration,
+    write: impl Future<Output = Result<T, E>>,
+) -> Result<T, Error>
+where
+    E: Into<Error>,
+{
+    let written = term.write(deadline, async { write.await.map_err(Into::into) }).await;
+    written.map_err(|error: groundcrew_core::leader::WriteError<Error>| match error {
+        groundcrew_core::leader::WriteError::Failed(error) => error,
+        other => Error::Kube(ProviderError::from(other)),
+    })
+}

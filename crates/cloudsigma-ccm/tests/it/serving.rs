@@ -1,0 +1,255 @@
+//! Services from their creation to their deletion.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use groundcrew_cloudsigma_ccm::CloudSigmaLeftovers;
+use groundcrew_cloudsigma_ccm::client::{Client, Config, Credentials, Secret};
+use groundcrew_core::leader::Term;
+use groundcrew_core::provider::Leftovers;
+use groundcrew_testkit::cloudsigma::{PASSWORD, USER};
+use groundcrew_testkit::eventually;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::json;
+
+use super::lab::{Lab, SOON, address, ready};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_gets_an_servedthat_a_node_confirmed_and_leaves_the_account_as_it_was() {
+    let lab = Lab::new("cs-serve", 3).await;
+    lab.add_ips(1..=3);
+    lab.cloud
+        .account(|account| account.ips.get_mut(&lab.ip(1).to_string()).unwrap()["meta"] = json!({ "note": "ours" }));
+    let before = lab.cloud.snapshot();
+    let controller = lab.controller(&["--cluster-name", "prod"]).await;
+    lab.create("web", json!({}), json!({})).await;
+    let address = lab.until_served("web").await;
+    assert_eq!(address, lab.ip(1));
+    let object = lab.floating(address).await;
+    assert_eq!(object.status.unwrap().holder, object.spec.holder, "nothing is published before a node has said so");
+    assert_eq!(object.spec.owner.as_deref(), Some(&*format!("{}/web", lab.namespace)));
+    let mac = lab.cloud.server(&lab.nodes[0].1).unwrap()["nics"][0]["mac"].clone();
+    assert!(object.spec.mac.is_some() && mac.is_string());
+    eventually("the tags are there", SOON, async || {
+        let tags = lab.cloud.account(|account| account.tags_of(address));
+        let wanted =
+            ["cluster:prod".to_owned(), "managed-by:cloudsigma-ccm".into(), format!("service:{}-web", lab.namespace)];
+        if tags == wanted { Ok(()) } else { Err(format!("{tags:?}")) }
+    })
+    .await
+    .unwrap();
+
+    lab.delete("web").await;
+    lab.until_gone("web").await;
+    lab.until_account(&before).await;
+    assert!(lab.floating_ips().get_opt(&address.to_string()).await.unwrap().is_none());
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_releases_nothing_and_a_restart_writes_nothing() {
+    let lab = Lab::new("cs-restart", 2).await;
+    lab.add_ips(1..=4);
+    let controller = lab.controller(&[]).await;
+    for name in ["a", "b", "c"] {
+        lab.create(name, json!({}), json!({})).await;
+    }
+    let mut had = Vec::new();
+    for name in ["a", "b", "c"] {
+        had.push(lab.until_served(name).await);
+    }
+    assert_eq!(had.iter().collect::<BTreeSet<_>>().len(), 3);
+    eventually("all tags are there", SOON, async || {
+        let all = had.iter().all(|address| lab.cloud.account(|account| account.tags_of(*address)).len() == 3);
+        if all { Ok(()) } else { Err("not yet") }
+    })
+    .await
+    .unwrap();
+    controller.stop().await;
+
+    let (account, versions, writes) = (lab.cloud.snapshot(), lab.versions().await, lab.cloud.writes().len());
+    assert_eq!(account.ips.values().filter(|ip| ip["meta"] != json!({})).count(), 3, "nothing was released");
+    let controller = lab.controller(&["--scan-interval", "300ms"]).await;
+    eventually("everything was compared twice", SOON, async || {
+        let scans = controller.metric("groundcrew_service_full_scans_total").await;
+        if scans >= 2.0 { Ok(()) } else { Err(scans) }
+    })
+    .await
+    .unwrap();
+    assert_eq!(lab.cloud.writes().len(), writes, "{:?}", &lab.cloud.writes()[writes..]);
+    assert_eq!(lab.versions().await, versions);
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn addresses_are_spread_over_the_nodes() {
+    let lab = Lab::new("cs-spread", 3).await;
+    lab.add_ips(1..=6);
+    let controller = lab.controller(&[]).await;
+    let mut holders = BTreeSet::new();
+    for n in 1..=6 {
+        let name = format!("s{n}");
+        lab.create(&name, json!({}), json!({})).await;
+        let address = lab.until_served(&name).await;
+        holders.insert(lab.floating(address).await.spec.holder);
+    }
+    assert_eq!(holders.len(), 3);
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn services_with_a_sharing_key_share_one_servedand_the_last_one_gives_it_back() {
+    let lab = Lab::new("cs-share", 1).await;
+    lab.add_ips(1..=2);
+    let before = lab.cloud.snapshot();
+    let controller = lab.controller(&[]).await;
+    let key = json!({ "groundcrew.dev/sharing-key": "one" });
+    lab.create("tcp", json!({}), key.clone()).await;
+    let first = lab.until_served("tcp").await;
+    let udp = json!({ "ports": [{ "name": "dns", "port": 80, "protocol": "UDP" }] });
+    lab.create("udp", udp, key.clone()).await;
+    assert_eq!(lab.until_served("udp").await, first);
+    lab.create("late", json!({}), key).await;
+    lab.until_reason("late", "PortConflict").await;
+    lab.delete("late").await;
+    lab.until_gone("late").await;
+
+    lab.delete("tcp").await;
+    lab.until_gone("tcp").await;
+    assert!(lab.floating(first).await.spec.holder.is_some(), "the other still uses it");
+    lab.delete("udp").await;
+    lab.until_gone("udp").await;
+    lab.until_account(&before).await;
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kept_servedwaits_for_a_service_of_the_same_name() {
+    let lab = Lab::new("cs-keep", 1).await;
+    lab.add_ips(1..=3);
+    let controller = lab.controller(&[]).await;
+    lab.create("other", json!({}), json!({})).await;
+    lab.until_served("other").await;
+    let keep = json!({ "groundcrew.dev/keep-address": "true" });
+    lab.create("web", json!({}), keep.clone()).await;
+    let address = lab.until_served("web").await;
+    lab.delete("web").await;
+    lab.until_gone("web").await;
+    lab.create("third", json!({}), json!({})).await;
+    assert_ne!(lab.until_served("third").await, address, "it is kept for another");
+    lab.create("web", json!({}), keep).await;
+    assert_eq!(lab.until_served("web").await, address);
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_seeds_manifests_work_as_printed() {
+    let lab = Lab::new("cs-seed", 1).await;
+    lab.add_ips([1]);
+    let dynamic = lab.ip(9);
+    lab.cloud.account(|account| account.add_dynamic_ip(dynamic));
+    let controller = lab.controller(&["--class-less"]).await;
+    let classless = json!({ "loadBalancerClass": null, "ports": [{ "port": 80, "targetPort": 80 }] });
+    lab.create("nginx-lb", classless.clone(), json!({})).await;
+    assert_eq!(lab.until_served("nginx-lb").await, lab.ip(1));
+    lab.create("nginx-lb-dynamic", classless, json!({ "cloudsigma.com/ip-pool": "dynamic" })).await;
+    assert_eq!(lab.until_served("nginx-lb-dynamic").await, dynamic);
+    eventually("the user is warned", SOON, async || {
+        let warned = lab.events("DynamicAddress").await;
+        if warned.iter().any(|note| note.contains("does not let it move")) {
+            Ok(())
+        } else {
+            Err(format!("{warned:?}"))
+        }
+    })
+    .await
+    .unwrap();
+    for name in ["nginx-lb", "nginx-lb-dynamic"] {
+        lab.delete(name).await;
+        lab.until_gone(name).await;
+    }
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thirty_ports_and_two_protocols_on_one_port_are_one_address() {
+    let lab = Lab::new("cs-ports", 1).await;
+    lab.add_ips([1]);
+    let controller = lab.controller(&["--nat"]).await;
+    let mut ports: Vec<_> =
+        (1..=29).map(|n| json!({ "name": format!("p{n}"), "port": 8000 + n, "targetPort": 9000 + n })).collect();
+    ports.push(json!({ "name": "dns", "port": 8001, "protocol": "UDP", "targetPort": 53 }));
+    lab.create("many", json!({ "ports": ports }), json!({})).await;
+    let address = lab.until_served("many").await;
+    let object = lab.floating(address).await;
+    assert_eq!(object.spec.nat.len(), 30);
+    let mode = lab.services().get("many").await.unwrap().status.unwrap().load_balancer.unwrap().ingress.unwrap()[0]
+        .ip_mode
+        .clone();
+    assert_eq!(mode.as_deref(), Some("Proxy"));
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_dead_controller_left_is_found_and_removed_but_not_from_the_living() {
+    let lab = Lab::new("cs-left", 1).await;
+    lab.add_ips(1..=3);
+    let before = lab.cloud.snapshot();
+    let controller = lab.controller(&[]).await;
+    lab.create("web", json!({}), json!({})).await;
+    let served = lab.until_served("web").await;
+    eventually("the tags are there", SOON, async || {
+        if lab.cloud.account(|account| account.tags_of(served)).len() == 3 { Ok(()) } else { Err("not yet") }
+    })
+    .await
+    .unwrap();
+    controller.kill();
+
+    let config = Config {
+        api: lab.cloud.url().parse().unwrap(),
+        credentials: Credentials::Password { user: USER.into(), password: Secret::new(PASSWORD) },
+        timeout: Duration::from_secs(5),
+        retry_for: Duration::from_secs(5),
+    };
+    let leftovers = CloudSigmaLeftovers {
+        client: Client::new(config).unwrap(),
+        kube: lab.client.clone(),
+        cluster: lab.namespace.as_str().into(),
+        deadline: Duration::from_secs(5),
+    };
+    let term = Term::alone("test");
+    let found = leftovers.find().await.unwrap();
+    assert!(found.complete);
+    assert_eq!(found.items.iter().filter(|item| item.kind == "cloudsigma-address").count(), 1);
+    let used = found.items.iter().find(|item| item.kind == "cloudsigma-address").unwrap();
+    let refused = leftovers.remove(used, &term).await.unwrap_err();
+    assert!(refused.to_string().contains("in use by Service"), "{refused}");
+
+    // The end of the cluster, as deorbit finds it.
+    let patch = json!({ "metadata": { "finalizers": null } });
+    lab.services().patch("web", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    lab.delete("web").await;
+    lab.until_gone("web").await;
+    lab.floating_ips().delete(&served.to_string(), &DeleteParams::default()).await.unwrap();
+    for item in &found.items {
+        leftovers.remove(item, &term).await.unwrap();
+        leftovers.remove(item, &term).await.unwrap();
+    }
+    lab.until_account(&before).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_without_a_confirmed_node_stays_pending_and_says_why() {
+    let lab = Lab::new("cs-mute", 1).await;
+    lab.add_ips([1]);
+    lab.agents.mute(true);
+    let controller = lab.controller(&["--confirm-patience", "300ms"]).await;
+    lab.create("web", json!({}), json!({})).await;
+    let message = lab.until_reason("web", "NotConfirmed").await;
+    assert!(message.contains(lab.node(1)) && message.contains("agent"), "{message}");
+    let service = lab.services().get("web").await.unwrap();
+    assert_eq!((address(&service), ready(&service).unwrap().0.as_str()), (None, "False"));
+    lab.agents.mute(false);
+    assert_eq!(lab.until_served("web").await, lab.ip(1));
+    controller.stop().await;
+}
