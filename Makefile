@@ -14,7 +14,7 @@ build: ## compile everything, unoptimised
 	@$(step) build cargo build --workspace
 
 test: ## run every test, against a real kube-apiserver, OVN, Keystone and Neutron
-	@$(step) setup hack/setup ovn kube openstack
+	@$(step) setup hack/setup ovn net kube openstack
 	@$(step) compile cargo test --workspace --no-run
 	@$(step) test cargo test --workspace
 

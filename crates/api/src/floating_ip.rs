@@ -11,6 +11,9 @@
 //! - The controller names a node in `spec.evicted` only after it has read that node's Lease, later than the FloatingIP,
 //!   and found it as it had seen it for at least `leaseDurationSeconds`; or free. It writes with the resourceVersion of
 //!   that FloatingIP, so that a claim made meanwhile wins.
+//! - It evicts nobody while more than half of the Leases are late, which is unchanged for half of
+//!   `leaseDurationSeconds`, and counts anew from when that ends. Agents that do not reach the API server keep their
+//!   addresses as long as more than half of all agents tell each other that they are in that state.
 
 use std::net::IpAddr;
 

@@ -30,6 +30,7 @@ Examples:
   groundcrew ovn-lb --ovn-nb tcp:192.0.2.10:6641            serve Services from OVN
   groundcrew ovn-lb --ovn-nb tcp:192.0.2.10:6641 --dry-run  show what it would do
   groundcrew lb-watcher --ovn-nb tcp:192.0.2.10:6641        watch the load balancers of kube-dc's manager
+  groundcrew node-agent --node-name a --node-ip 192.0.2.20  hold floating addresses on this node
   groundcrew ovn-rows --ovn-nb tcp:192.0.2.10:6641          list all load balancers and whose they are
   groundcrew routegc --pod-cidr 10.244.0.0/16 --dry-run     show which OpenStack routes nobody needs any more
   groundcrew cloudsigma-ccm --region zrh --username EMAIL   serve Services and nodes on CloudSigma
@@ -48,6 +49,11 @@ enum Command {
     /// where a load balancer was deleted or changed behind the manager's back, the manager is woken by an annotation,
     /// and people are told who did it. OVN is only read.
     LbWatcher(Box<LbWatcher>),
+    /// Hold floating addresses on a node
+    ///
+    /// Runs on every node, with the rights to change its addresses and its packet filter. It answers for the floating
+    /// addresses that are given to its node, and lets go of them by itself when it does not reach the API server.
+    NodeAgent(Box<NodeAgent>),
     /// List the load balancers of an OVN and whose they are
     ///
     /// One line each: the Service it belongs to, (kube-ovn) or (unknown), its name, how many addresses it has, where it is
@@ -107,6 +113,14 @@ struct Routegc {
     runtime: RuntimeArgs,
 }
 
+#[derive(Debug, clap::Args)]
+struct NodeAgent {
+    #[command(flatten)]
+    agent: groundcrew_node_agent::Args,
+    #[command(flatten)]
+    runtime: RuntimeArgs,
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let line: Line = match cli::parse(std::env::args_os()) {
@@ -138,6 +152,12 @@ async fn main() -> ExitCode {
                 routegc::start(&runtime, routegc, Arc::new(cloud)).await
             })
             .await
+        }
+        Command::NodeAgent(line) => {
+            let NodeAgent { agent, runtime } = *line;
+            let runtime = groundcrew_node_agent::one_per_node(runtime);
+            let start = async move |runtime| groundcrew_node_agent::start(&runtime, agent).await;
+            runtime::run("node-agent", runtime, start).await
         }
         Command::OvnRows(args) => print(groundcrew_ovn_lb::rows(&args).await.map_err(|error| anyhow::anyhow!(error))),
         Command::CloudsigmaCcm(line) => {

@@ -9,6 +9,7 @@
 //! | [`cloudsigma`] | a simulated account behind its HTTP API |
 //! | [`openstack`] | Keystone and Neutron, with the database and the OVN that they need |
 //! | [`proxy`] | a TCP proxy that delays, partitions and cuts connections |
+//! | [`wire`] | machines on one wire, and somebody who asks who has an address |
 //! | [`controller`] | one of our own controllers, with its admin port |
 //! | [`process`] | any command, as a child that cannot outlive the test process |
 //!
@@ -26,6 +27,7 @@ pub mod ovn;
 pub mod pki;
 pub mod process;
 pub mod proxy;
+pub mod wire;
 
 mod command;
 mod daemon;

@@ -1,0 +1,119 @@
+//! What a node does with an address that is its own, and with those that are not.
+
+use anyhow::ensure;
+use groundcrew_testkit::{Signal, eventually};
+use kube::api::DeleteParams;
+
+use crate::lab::{Lab, SOON};
+
+#[tokio::test]
+async fn an_address_is_on_the_node_that_is_named_and_moves_when_another_is() {
+    let lab = Lab::started(2, &[]).await;
+    let asking = lab.ask().await;
+    lab.place(0).await;
+    lab.until_held(0).await;
+    lab.until_answers(&asking, 0).await;
+    let addresses = lab.addresses(0).await;
+    let line = addresses.lines().find(|line| line.contains(&format!(" {}/32 ", lab.address))).unwrap();
+    assert!(line.contains("deprecated") && line.contains("noprefixroute"), "{addresses}");
+    assert!(addresses.contains("preferred_lft 0sec"), "{addresses}");
+
+    lab.place(1).await;
+    lab.until_held(1).await;
+    lab.until_answers(&asking, 1).await;
+    lab.until_gone(0).await;
+    lab.place(0).await;
+    lab.until_held(0).await;
+    lab.until_answers(&asking, 0).await;
+    lab.assert_answered_in_turn(&asking, &[0, 1, 0]);
+}
+
+#[tokio::test]
+async fn an_ipv6_address_moves_likewise() {
+    let mut lab = Lab::started(2, &[]).await;
+    let number = lab.namespace.rsplit('-').next().unwrap();
+    lab.address = format!("2001:db8:51::f00:{number}").parse().unwrap();
+    let asking = lab.ask().await;
+    for node in [0, 1] {
+        lab.place(node).await;
+        lab.until_held(node).await;
+        lab.until_answers(&asking, node).await;
+    }
+    lab.until_gone(0).await;
+    lab.assert_answered_in_turn(&asking, &[0, 1]);
+}
+
+#[tokio::test]
+async fn an_agent_that_is_asked_to_stop_leaves_nothing_behind_and_says_so() {
+    let lab = Lab::started(1, &[]).await;
+    lab.place(0).await;
+    lab.until_held(0).await;
+    lab.agent(0).end(Signal::SIGTERM).await.unwrap();
+    assert!(!lab.addresses(0).await.contains(&lab.address.to_string()));
+    let tables = lab.wire.nodes[0].run("nft", &["list", "tables"]).await.unwrap();
+    assert!(!tables.contains("groundcrew"), "{tables}");
+    let status = lab.object().await.unwrap().status.unwrap();
+    assert_eq!(status.holder, None);
+    assert_eq!(lab.lease(0).await.unwrap().spec.unwrap().holder_identity.as_deref(), Some(""));
+}
+
+#[tokio::test]
+async fn an_object_that_is_deleted_takes_its_address_along() {
+    let lab = Lab::started(1, &[]).await;
+    lab.place(0).await;
+    lab.until_held(0).await;
+    let name = groundcrew_api::floating_ip::FloatingIP::name_of(lab.address);
+    lab.floating_ips().delete(&name, &DeleteParams::default()).await.unwrap();
+    lab.until_gone(0).await;
+}
+
+#[tokio::test]
+async fn an_address_that_the_node_has_from_somebody_else_is_never_touched() {
+    let lab = Lab::started(1, &[]).await;
+    let network = format!("{}/32", lab.address);
+    lab.wire.nodes[0].run("ip", &["address", "add", &network, "dev", "eth0"]).await.unwrap();
+    lab.place(0).await;
+    lab.until_refused("AddressForeign").await;
+    let addresses = lab.addresses(0).await;
+    let line = addresses.lines().skip_while(|line| !line.contains(&network)).nth(1).unwrap();
+    assert!(line.contains("valid_lft forever"), "{addresses}");
+
+    lab.agent(0).end(Signal::SIGTERM).await.unwrap();
+    assert!(lab.addresses(0).await.contains(&network), "neither at the end");
+}
+
+#[tokio::test]
+async fn an_address_that_another_host_answers_for_is_not_taken_until_it_stops() {
+    let lab = Lab::started(1, &[]).await;
+    let network = format!("{}/32", lab.address);
+    lab.wire.outside.run("ip", &["address", "add", &network, "dev", "eth0"]).await.unwrap();
+    lab.place(0).await;
+    lab.until_refused("AddressInUse").await;
+    assert!(!lab.addresses(0).await.contains(&lab.address.to_string()));
+    let condition = lab.object().await.unwrap().status.unwrap().conditions.remove(0);
+    assert!(condition.message.contains(lab.wire.outside.mac()), "{}", condition.message);
+
+    lab.wire.outside.run("ip", &["address", "del", &network, "dev", "eth0"]).await.unwrap();
+    lab.until_held(0).await;
+}
+
+/// As kube-proxy in IPVS mode does it: every node has every address, on a device that leads nowhere, and would answer.
+#[tokio::test]
+async fn a_node_with_an_address_that_it_does_not_hold_answers_neither_arp_nor_packets() {
+    let lab = Lab::started(2, &[]).await;
+    lab.place(0).await;
+    lab.until_held(0).await;
+    let network = format!("{}/32", lab.address);
+    lab.wire.nodes[1].run("ip", &["address", "add", &network, "dev", "lo"]).await.unwrap();
+    let asking = lab.ask().await;
+    lab.until_answers(&asking, 0).await;
+    let many = asking.answers().len() + 40;
+    eventually("forty more answers", SOON, async || {
+        let count = asking.answers().len();
+        ensure!(count >= many, "{count} of {many}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    lab.assert_answered_in_turn(&asking, &[0]);
+}

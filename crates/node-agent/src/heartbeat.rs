@@ -1,0 +1,186 @@
+//! The Lease that says that this node lives, and from which all authority comes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use groundcrew_api::names::{annotation, label, lease};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::Api;
+use kube::api::PostParams;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::authority::Authority;
+use crate::metrics::Metrics;
+use crate::network::Network;
+use crate::peers::Peers;
+use crate::platform::Platform;
+use crate::timing::Timings;
+
+/// What a shutdown spends on saying that nothing is held any more.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+pub(crate) struct Heartbeat<P> {
+    pub(crate) platform: Arc<P>,
+    pub(crate) leases: Api<Lease>,
+    pub(crate) node: String,
+    /// Unique to this process.
+    pub(crate) run: String,
+    /// Where other agents ask us.
+    pub(crate) url: String,
+    pub(crate) timings: Timings,
+    pub(crate) authority: watch::Sender<Authority>,
+    pub(crate) network: watch::Receiver<Arc<Network>>,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) metrics: Metrics,
+}
+
+/// Why the Lease is not renewed.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    /// Two agents would answer for each other's addresses.
+    #[error("another agent runs for this node, as {0}: see to it that there is one")]
+    Another(String),
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    #[error("no answer in time")]
+    Timeout,
+}
+
+impl<P: Platform> Heartbeat<P> {
+    /// Renews until `released`, when no address is held any more, and gives the Lease back then. Ends before only when
+    /// another agent has taken this node's Lease.
+    pub(crate) async fn beat(self, released: CancellationToken) {
+        let mut network = self.network.clone();
+        let mut held = None;
+        while !released.is_cancelled() {
+            network.mark_unchanged();
+            let sent = self.platform.now();
+            let pause = match self.renew(held.as_ref()).await {
+                Ok(lease) => {
+                    held = Some(lease);
+                    self.renewed(sent);
+                    self.timings.renew
+                }
+                Err(failure) => {
+                    self.metrics.renewals_failed.inc();
+                    warn!(error = %failure, "Lease not renewed");
+                    if matches!(failure, Failure::Another(_)) {
+                        self.authority.send_modify(Authority::end);
+                        return;
+                    }
+                    // Whatever it was, the next try begins with a look.
+                    held = None;
+                    self.timings.renew / 4
+                }
+            };
+            tokio::select! {
+                () = sleep(pause) => {}
+                // A link that went is told at once.
+                _ = network.changed() => {}
+                () = released.cancelled() => {}
+            }
+        }
+        self.give_back(held).await;
+    }
+
+    fn renewed(&self, sent: groundcrew_core::leader::Moment) {
+        let now = self.platform.now();
+        self.metrics.renewal.observe(sent.until(now).as_secs_f64());
+        self.peers.renewed(sent);
+        let before = self.authority.borrow().term;
+        self.authority.send_modify(|authority| authority.renewed(self.timings.deadline(sent), now));
+        let term = self.authority.borrow().term;
+        if term != before {
+            info!(term, "Lease renewed; addresses may be held");
+            if before > 0 {
+                self.metrics.lapses.inc();
+            }
+        }
+    }
+
+    async fn renew(&self, held: Option<&Lease>) -> Result<Lease, Failure> {
+        let attempt = async {
+            let name = lease::of_node(&self.node);
+            let seen = match held {
+                Some(held) => Some(held.clone()),
+                None => self.leases.get_opt(&name).await?,
+            };
+            let wanted = self.lease(seen.as_ref());
+            match seen {
+                None => Ok(self.leases.create(&PostParams::default(), &wanted).await?),
+                Some(_) => match self.leases.replace(&name, &PostParams::default(), &wanted).await {
+                    Err(kube::Error::Api(status)) if status.code == 409 && held.is_some() => {
+                        // Somebody annotated it, or our own unanswered renewal came through; or another agent.
+                        let now = self.leases.get(&name).await?;
+                        match holder(&now) {
+                            Some(holder) if holder == self.identity() => {
+                                let again = self.lease(Some(&now));
+                                Ok(self.leases.replace(&name, &PostParams::default(), &again).await?)
+                            }
+                            holder => Err(Failure::Another(holder.unwrap_or("nobody").to_owned())),
+                        }
+                    }
+                    done => Ok(done?),
+                },
+            }
+        };
+        // A late answer still counts from when it was asked for, so patience costs nothing; but a connection that died
+        // is only left by giving up on it.
+        timeout(self.timings.renew.max(self.timings.round_trip), attempt).await.map_err(|_| Failure::Timeout)?
+    }
+
+    fn identity(&self) -> String {
+        format!("{}_{}", self.node, self.run)
+    }
+
+    /// The Lease as it should be, written over the one that was seen.
+    fn lease(&self, seen: Option<&Lease>) -> Lease {
+        let old = seen.and_then(|lease| lease.spec.clone()).unwrap_or_default();
+        let mut metadata = seen.map_or_else(ObjectMeta::default, |lease| lease.metadata.clone());
+        metadata.name = Some(lease::of_node(&self.node));
+        metadata.labels.get_or_insert_default().insert(label::AGENT_NODE.to_owned(), self.node.clone());
+        let annotations = metadata.annotations.get_or_insert_default();
+        annotations.insert(annotation::AGENT_URL.to_owned(), self.url.clone());
+        match self.network.borrow().uplink(false, None) {
+            Ok(_) => annotations.remove(annotation::UNABLE),
+            Err(unable) => annotations.insert(annotation::UNABLE.to_owned(), unable.to_string()),
+        };
+        let now = MicroTime(Timestamp::now());
+        let taken_over = old.holder_identity.as_deref() != Some(&*self.identity());
+        let transitions = old.lease_transitions.unwrap_or_default() + i32::from(taken_over && seen.is_some());
+        Lease {
+            metadata,
+            spec: Some(LeaseSpec {
+                holder_identity: Some(self.identity()),
+                lease_duration_seconds: i32::try_from(self.timings.take_over().as_secs()).ok(),
+                acquire_time: old.acquire_time.filter(|_| !taken_over).or_else(|| Some(now.clone())),
+                renew_time: Some(now),
+                lease_transitions: Some(transitions),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+
+    /// Says that this node holds nothing any more, so that nobody waits for it.
+    async fn give_back(&self, held: Option<Lease>) {
+        let Some(mut lease) = held else { return };
+        if let Some(spec) = &mut lease.spec {
+            spec.holder_identity = Some(String::new());
+        }
+        let name = lease::of_node(&self.node);
+        match timeout(FAREWELL, self.leases.replace(&name, &PostParams::default(), &lease)).await {
+            Ok(Ok(_)) => info!("Lease given back"),
+            Ok(Err(error)) => warn!(%error, "Lease not given back; it runs out by itself"),
+            Err(_) => warn!("Lease not given back: no answer; it runs out by itself"),
+        }
+    }
+}
+
+fn holder(lease: &Lease) -> Option<&str> {
+    lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref())
+}
