@@ -142,6 +142,11 @@ pub struct Args {
     #[arg(long, env = "GROUNDCREW_FAST_FAILOVER", conflicts_with = "takeover_delay")]
     pub fast_failover: bool,
 
+    /// Cut the power of a silent node's server before its addresses move. For who wants it dead rather than doubtful: what
+    /// runs on it is lost
+    #[arg(long, env = "GROUNDCREW_FENCE_STOP")]
+    pub fence_stop: bool,
+
     /// How long an address stays where it was put before it moves without need
     #[arg(long, env = "GROUNDCREW_MINIMUM_HOLD", value_name = "TIME", default_value = "30s", value_parser = duration)]
     pub minimum_hold: Duration,

@@ -178,16 +178,15 @@ pub(crate) fn word(object: &FloatingIP) -> Word {
     let Some(node) = &object.spec.holder else { return Word::NoHolder };
     let status = object.status.as_ref();
     let ready = status.and_then(|status| status.conditions.iter().find(|c| c.type_ == condition::READY));
-    let here = status.is_some_and(|s| s.holder.as_ref() == Some(node) && s.serial == object.spec.serial);
-    if here && ready.is_some_and(|ready| ready.status == "True") {
+    let answered = status.is_some_and(|status| status.serial == object.spec.serial);
+    let holder = status.and_then(|status| status.holder.as_ref());
+    if answered && holder == Some(node) && ready.is_some_and(|ready| ready.status == "True") {
         return Word::Confirmed;
     }
-    let said = match ready {
-        Some(ready) if here && !ready.message.is_empty() => format!("it says: {}", ready.message),
-        _ => match status.and_then(|status| status.holder.as_ref()) {
-            Some(other) if other != node => format!("node {other} has not let go of it"),
-            _ => String::new(),
-        },
+    let said = match (ready, holder) {
+        (_, Some(other)) if other != node => format!("node {other} has not let go of it"),
+        (Some(ready), _) if answered => format!("it says: {} ({})", ready.message, ready.reason),
+        _ => String::new(),
     };
     Word::Awaited { node: node.clone(), said }
 }

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::try_join;
+use groundcrew_core::leader::Moment;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -73,11 +74,13 @@ impl Subscription {
 #[derive(Debug, Clone)]
 pub(crate) struct Account {
     last: watch::Sender<Option<Arc<Inventory>>>,
+    /// Addresses that were read by themselves, and when: a listing that began before does not know better.
+    noted: Arc<Mutex<BTreeMap<IpAddr, (Moment, Ip)>>>,
 }
 
 impl Default for Account {
     fn default() -> Self {
-        Self { last: watch::Sender::new(None) }
+        Self { last: watch::Sender::new(None), noted: Arc::default() }
     }
 }
 
@@ -88,7 +91,12 @@ impl Account {
 
     /// Reads it all; the last reading stays where that fails.
     pub(crate) async fn refresh(&self, client: &Client) -> Result<Arc<Inventory>, Error> {
-        let read = Arc::new(Inventory::read(client).await?);
+        let began = Moment::now();
+        let mut read = Inventory::read(client).await?;
+        let mut noted = self.noted();
+        noted.retain(|_, (at, _)| *at >= began);
+        read.ips.extend(noted.iter().map(|(address, (_, ip))| (*address, ip.clone())));
+        let read = Arc::new(read);
         self.last.send_if_modified(|last| {
             let news = last.as_ref() != Some(&read);
             *last = Some(read.clone());
@@ -99,6 +107,8 @@ impl Account {
 
     /// One address was read by itself.
     pub(crate) fn note(&self, ip: &Ip) {
+        let mut noted = self.noted();
+        noted.insert(ip.address, (Moment::now(), ip.clone()));
         self.last.send_if_modified(|last| {
             let Some(known) = last.as_mut().filter(|known| known.ips.get(&ip.address) != Some(ip)) else {
                 return false;
@@ -110,5 +120,9 @@ impl Account {
 
     pub(crate) fn changes(&self) -> watch::Receiver<Option<Arc<Inventory>>> {
         self.last.subscribe()
+    }
+
+    fn noted(&self) -> MutexGuard<'_, BTreeMap<IpAddr, (Moment, Ip)>> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -180,6 +180,7 @@ fn start_moves(runtime: &Runtime, args: &Args, parts: &Parts) -> Result<(), Star
         troubles: parts.troubles.clone(),
         timing: Timing { delay: args.delay(), hold: args.minimum_hold },
         ignore_exclusion: args.ignore_exclude_label,
+        fence: args.fence_stop,
         deadline: runtime.write_deadline,
         looks: parts.looks.clone(),
         events: runtime.events.clone(),

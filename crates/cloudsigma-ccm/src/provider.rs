@@ -239,6 +239,10 @@ impl LoadBalancers for CloudSigma {
     }
 
     async fn hold(&self, want: &Wanted, term: &Term) -> Result<Held, ProviderError> {
+        if self.nat && !want.source_ranges.is_empty() {
+            // To serve everybody would open what its user meant to close.
+            return Err(Error::RangesWithNat.into());
+        }
         Ok(Held { addresses: self.addresses.hold(&want.ask, term).await? })
     }
 
@@ -261,6 +265,8 @@ impl LoadBalancers for CloudSigma {
         self.wishes.forget(owner.uid);
         let inventory = self.addresses.read()?;
         for address in self.held_by(owner, &inventory) {
+            self.awaited().remove(&address);
+            self.troubles.set(address, None);
             self.release_one(address, owner, term).await?;
             info!(%address, %owner, "released");
         }

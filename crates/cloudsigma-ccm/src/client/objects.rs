@@ -110,6 +110,8 @@ pub struct Nic {
     pub addresses: BTreeSet<IpAddr>,
     /// Whether it is on the internet rather than in a VLAN.
     pub public: bool,
+    /// Whether the running guest has it: one that was added since is there after the next start.
+    pub live: bool,
 }
 
 impl Server {
@@ -132,7 +134,7 @@ impl Server {
             ];
             let addresses = places.into_iter().filter_map(|place| id(place)?.parse().ok()).collect();
             let mac = nic["mac"].as_str()?.to_ascii_lowercase();
-            Some(Nic { mac, conf, addresses, public: nic["vlan"].is_null() })
+            Some(Nic { mac, conf, addresses, public: nic["vlan"].is_null(), live: !nic["runtime"].is_null() })
         })
         .collect()
     }

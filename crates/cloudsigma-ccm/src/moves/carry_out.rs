@@ -3,11 +3,13 @@
 use groundcrew_api::names::lease;
 use groundcrew_core::leader::Term;
 use groundcrew_core::provider::{ErrorKind, ProviderError};
+use tracing::warn;
 
 use super::Mover;
 use super::decide::Move;
 use super::lives::Silence;
 use crate::error::Error;
+use crate::write::under;
 
 /// `silence` is that of the node to be evicted, if it is that for which it is.
 pub(super) async fn carry_out(
@@ -26,6 +28,9 @@ pub(super) async fn carry_out(
         let claimed = object.status.as_ref().and_then(|status| status.holder.as_deref());
         if claimed != Some(&**node) || !is_gone(mover, node, silence).await? {
             return Err(changed(planned));
+        }
+        if mover.fence && silence.is_some() {
+            fence(mover, node, term).await?;
         }
     }
     let Some(to) = to else {
@@ -65,6 +70,18 @@ async fn is_gone(mover: &Mover, node: &str, silence: Option<&Silence<'_>>) -> Re
         Some(server) => Ok(mover.client.server(&server).await?.status == "stopped"),
         None => Ok(false),
     }
+}
+
+/// Cuts the power of a node's server, and waits until the cloud says that it is off. One that is not yet is looked at again.
+async fn fence(mover: &Mover, node: &str, term: &Term) -> Result<(), Error> {
+    let unfenced = |why: &str| Error::NotFenced { node: node.to_owned(), why: why.to_owned() };
+    let server = mover.nodes.server_of(node).ok_or_else(|| unfenced("its server is not known"))?;
+    let status = mover.client.server(&server).await?.status;
+    if status == "running" {
+        under(term, mover.deadline, mover.client.stop_server(&server)).await?;
+        warn!(node, server, "power cut: its agent is silent and its addresses move");
+    }
+    if mover.client.server(&server).await?.status == "stopped" { Ok(()) } else { Err(unfenced("it is stopping")) }
 }
 
 fn changed(planned: &Move) -> Error {

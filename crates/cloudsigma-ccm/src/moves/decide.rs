@@ -110,10 +110,10 @@ pub(crate) struct Move {
     pub(crate) reason: Reason,
 }
 
-/// More nodes look dead than can be believed: more likely it is us who see nothing.
+/// More nodes are late than can be believed: more likely it is us who see nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Brake {
-    pub(crate) silent: usize,
+    pub(crate) late: usize,
     pub(crate) nodes: usize,
 }
 
@@ -173,11 +173,13 @@ pub(crate) fn decide(addresses: &BTreeMap<IpAddr, Address>, nodes: &BTreeMap<Arc
     decision
 }
 
-/// More than half of those that count.
+/// More than half of those that count, the doubtful ones among them: agents that are cut off keep their addresses when
+/// most of the others are cut off too, and they ask each other before the first of them is silent.
 fn brake(nodes: &BTreeMap<Arc<str>, Node>) -> Option<Brake> {
     let counted: Vec<_> = nodes.values().filter(|node| node.counts).collect();
-    let silent = counted.iter().filter(|node| node.agent == Agent::Silent && !node.stopped).count();
-    (2 * silent > counted.len()).then_some(Brake { silent, nodes: counted.len() })
+    let is_late = |node: &&&Node| matches!(node.agent, Agent::Silent | Agent::Doubtful) && !node.stopped;
+    let late = counted.iter().filter(is_late).count();
+    (2 * late > counted.len()).then_some(Brake { late, nodes: counted.len() })
 }
 
 /// Why the address should be elsewhere, if it should.
@@ -275,7 +277,7 @@ mod tests {
 
     #[test]
     fn an_address_of_a_silent_node_moves_and_the_silent_one_is_evicted() {
-        let decision = one(held(1), &nodes(&[Agent::Silent, Agent::Alive, Agent::Doubtful]));
+        let decision = one(held(1), &nodes(&[Agent::Silent, Agent::Alive, Agent::Alive]));
         assert_eq!(moved(&decision), Some((Some(name(2)), Some(name(1)), Reason::Silent)));
     }
 
@@ -290,9 +292,11 @@ mod tests {
     #[test]
     fn when_most_nodes_look_dead_nothing_moves_and_nobody_is_evicted() {
         let decision = one(held(1), &nodes(&[Agent::Silent, Agent::Silent, Agent::Alive]));
-        assert_eq!(decision.brake, Some(Brake { silent: 2, nodes: 3 }));
+        assert_eq!(decision.brake, Some(Brake { late: 2, nodes: 3 }));
         assert_eq!(decision.moves, []);
         assert!(one(held(1), &nodes(&[Agent::Silent, Agent::Alive])).brake.is_none(), "half is not most");
+        let first = one(held(1), &nodes(&[Agent::Silent, Agent::Doubtful, Agent::Alive]));
+        assert_eq!(first.moves, [], "the first of many that are cut off is not taken for the only one");
     }
 
     #[test]

@@ -68,6 +68,8 @@ pub(crate) struct Mover {
     pub(crate) troubles: Troubles,
     pub(crate) timing: Timing,
     pub(crate) ignore_exclusion: bool,
+    /// Whether a silent node's server is stopped first.
+    pub(crate) fence: bool,
     pub(crate) deadline: Duration,
     pub(crate) looks: broadcast::Sender<Look>,
     pub(crate) events: Events,
@@ -254,10 +256,10 @@ impl Mover {
 
     fn tell_brake(&self, before: Option<Brake>, now: Option<Brake>, leads: bool) {
         match (before, now) {
-            (None, Some(Brake { silent, nodes })) => {
+            (None, Some(Brake { late, nodes })) => {
                 let note = format!(
-                    "{silent} of {nodes} nodes are silent: more likely this controller sees nothing than that they are \
-                     dead. No address is moved until most of them are heard again"
+                    "{late} of {nodes} node agents are not heard: more likely this controller sees nothing than that they are \
+                     dead. No address is taken from a silent one until most are heard again"
                 );
                 warn!("{note}");
                 if leads {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tracing::info;
 
 use super::Reach;
-use crate::client::{Client, Conf, Server};
+use crate::client::{Client, Conf, Kind, Nic, Server};
 use crate::error::Error;
 use crate::nodes::Nodes;
 use crate::write::under;
@@ -26,13 +26,12 @@ pub(crate) struct Attach {
 }
 
 impl Attach {
-    /// The MAC of the NIC that was made for the address.
-    fn nic(server: &Server, address: IpAddr) -> Option<String> {
-        let made = |nic: &crate::client::Nic| nic.conf == Conf::Static && nic.addresses.contains(&address);
-        server.nics().into_iter().find(made).map(|nic| nic.mac)
+    /// The NIC that was made for the address.
+    fn nic(server: &Server, address: IpAddr) -> Option<Nic> {
+        server.nics().into_iter().find(|nic| nic.conf == Conf::Static && nic.addresses.contains(&address))
     }
 
-    async fn attach(&self, address: IpAddr, server: &str, term: &Term) -> Result<String, Error> {
+    async fn attach(&self, address: IpAddr, server: &str, term: &Term) -> Result<Option<String>, Error> {
         let change = |now: &Server| {
             if Self::nic(now, address).is_some() {
                 return Ok(None);
@@ -43,9 +42,10 @@ impl Attach {
         };
         let after = self.edit(address, server, term, change).await?;
         let ignored = || Error::AttachIgnored { address, server: server.to_owned(), what: "attach" };
-        let mac = Self::nic(&after, address).ok_or_else(ignored)?;
-        info!(%address, server, mac, "attached");
-        Ok(mac)
+        let nic = Self::nic(&after, address).ok_or_else(ignored)?;
+        info!(%address, server, mac = nic.mac, live = nic.live, "attached");
+        // Until its next start the guest does not have the NIC, and uses the address on the one of its default route.
+        Ok(nic.live.then_some(nic.mac))
     }
 
     /// Off the server, and seen to be.
@@ -54,7 +54,7 @@ impl Attach {
             return Err(Error::AttachedElsewhere { address, server: server.to_owned() });
         }
         let change = |now: &Server| {
-            let Some(mac) = Self::nic(now, address) else { return Ok(None) };
+            let Some(Nic { mac, .. }) = Self::nic(now, address) else { return Ok(None) };
             let other = |nic: &Value| nic["mac"].as_str().is_none_or(|other| !other.eq_ignore_ascii_case(&mac));
             Ok(Some(now.with_nics(|nics| nics.retain(other))))
         };
@@ -103,7 +103,7 @@ impl Reach for Attach {
                 Some(holder) if holder != server => self.detach(address, &holder, term).await?,
                 _ => {}
             }
-            self.attach(address, server, term).await.map(Some)
+            self.attach(address, server, term).await
         }
         .boxed()
     }
@@ -115,7 +115,7 @@ impl Reach for Attach {
                     Some(server) => self.detach(address, &server, term).await,
                     None => Ok(()),
                 },
-                Err(error) if error.kind() == crate::client::Kind::NotFound => Ok(()),
+                Err(error) if error.kind() == Kind::NotFound => Ok(()),
                 Err(error) => Err(error.into()),
             }
         }

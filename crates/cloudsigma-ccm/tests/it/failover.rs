@@ -164,3 +164,20 @@ async fn a_server_that_ignores_its_new_nic_is_told_and_nothing_is_published() {
     assert_eq!(super::lab::address(&lab.services().get("web").await.unwrap()), None);
     controller.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hard_fence_cuts_the_power_before_an_address_moves() {
+    let lab = Lab::new("cs-fence", 2).await;
+    lab.add_ips([1]);
+    let controller = lab.controller(&["--takeover-delay", "3s", "--fence-stop"]).await;
+    lab.create("web", json!({}), json!({})).await;
+    let address = lab.until_served("web").await;
+    let holder = lab.until_held(address, |_| true).await;
+    let server = lab.nodes.iter().find(|(node, _)| *node == holder).unwrap().1.clone();
+    lab.agents.die(&holder);
+    lab.until_held(address, |node| node != holder).await;
+    assert_eq!(lab.cloud.server(&server).unwrap()["status"], "stopped");
+    let other = lab.nodes.iter().find(|(node, _)| *node != holder).unwrap().1.clone();
+    assert_eq!(lab.cloud.server(&other).unwrap()["status"], "running");
+    controller.stop().await;
+}

@@ -4,6 +4,7 @@
 
 mod agents;
 mod client;
+mod crash;
 mod failover;
 mod lab;
 mod nodes;

@@ -10,6 +10,7 @@ use super::account::Account;
 pub struct Fault {
     method: &'static str,
     path: String,
+    after: usize,
     times: usize,
     effect: Effect,
 }
@@ -49,7 +50,14 @@ impl fmt::Debug for Effect {
 impl Fault {
     /// Every request with this method whose path (`ips/`, `servers/<uuid>/`) begins like this.
     pub fn on(method: &'static str, path: impl Into<String>, effect: Effect) -> Self {
-        Self { method, path: path.into(), times: usize::MAX, effect }
+        Self { method, path: path.into(), after: 0, times: usize::MAX, effect }
+    }
+
+    /// Not before so many of them have passed unharmed.
+    #[must_use]
+    pub fn after(mut self, passed: usize) -> Self {
+        self.after = passed;
+        self
     }
 
     /// Only so many times.
@@ -80,6 +88,10 @@ pub(super) struct Struck {
 pub(super) fn strike(faults: &mut Vec<Fault>, account: &mut Account, method: &str, path: &str) -> Struck {
     let mut struck = Struck::default();
     for fault in faults.iter_mut().filter(|fault| fault.method == method && path.starts_with(&fault.path)) {
+        if fault.after > 0 {
+            fault.after -= 1;
+            continue;
+        }
         fault.times = fault.times.saturating_sub(1);
         match &mut fault.effect {
             Effect::Answer(status, body) => struck.answer = Some((*status, body.clone())),

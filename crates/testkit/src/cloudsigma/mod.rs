@@ -82,7 +82,7 @@ pub struct Call {
     pub method: String,
     /// The path without what all have in common, and the query: `ips/detail/?limit=0`.
     pub path: String,
-    /// What it was answered with; 0 where nothing was.
+    /// What it was answered with; 0 where nothing was, or is not yet.
     pub status: u16,
 }
 

@@ -54,9 +54,13 @@ async fn answer(request: Request<Incoming>, host: Host, shared: &Shared) -> io::
     let Some(path) = path.strip_prefix(API) else { return Ok(response(Reply::not_found(path))) };
     let asked = Asked { host, method, path: path.to_owned(), query, basic, bearer, body };
     let line = head.uri.query().map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
+    let number = {
+        let mut state = shared.lock();
+        state.calls.push(Call { method: asked.method.clone(), path: line, status: 0 });
+        state.calls.len() - 1
+    };
     let reply = carry_out(&asked, shared).await;
-    let status = reply.as_ref().map_or(0, |reply| reply.status);
-    shared.lock().calls.push(Call { method: asked.method, path: line, status });
+    shared.lock().calls[number].status = reply.as_ref().map_or(0, |reply| reply.status);
     reply.map(response)
 }
 

@@ -1,0 +1,142 @@
+//! A controller that dies between any two of its writes loses nothing, and leaves nothing behind.
+
+use groundcrew_testkit::cloudsigma::{Effect, Fault};
+use groundcrew_testkit::eventually;
+use serde_json::json;
+
+use super::lab::{Controller, Lab, SOON};
+
+async fn until<E: std::fmt::Display>(what: &str, probe: impl AsyncFnMut() -> Result<(), E>) {
+    eventually(what, SOON, probe).await.unwrap();
+}
+
+/// A Service all the way up and down by controllers that do not die, and the account as it was.
+async fn recovers(lab: &Lab, killed: Controller, before: &groundcrew_testkit::cloudsigma::Account) {
+    killed.kill();
+    lab.cloud.heal();
+    let controller = lab.controller(&[]).await;
+    lab.until_served("web").await;
+    let marked = lab.cloud.snapshot().ips.values().filter(|ip| ip["meta"] != json!({})).count();
+    assert_eq!(marked, 1, "one Service has one address");
+    lab.delete("web").await;
+    lab.until_gone("web").await;
+    lab.until_account(before).await;
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_any_write_to_the_cloud_on_the_way_up_it_goes_on_where_it_was() {
+    let lab = Lab::new("cs-up", 2).await;
+    lab.add_ips([1, 2]);
+    let before = lab.cloud.snapshot();
+    // The mark, then three tags: each once before it is done, and once after.
+    for (method, path, passed) in [("PUT", "ips/", 0), ("POST", "tags/", 0), ("POST", "tags/", 1), ("POST", "tags/", 2)]
+    {
+        for effect in [Effect::Hang, Effect::LoseAnswer] {
+            lab.cloud.fault(Fault::on(method, path, effect).after(passed));
+            let start = lab.cloud.calls().len();
+            let controller = lab.controller(&[]).await;
+            lab.create("web", json!({}), json!({})).await;
+            until("the write was reached", async || {
+                let calls = lab.cloud.calls().split_off(start);
+                let reached = calls.iter().filter(|call| call.method == method && call.path.starts_with(path)).count();
+                if reached > passed { Ok(()) } else { Err(format!("{calls:?}")) }
+            })
+            .await;
+            recovers(&lab, controller, &before).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_any_write_to_the_cloud_on_the_way_down_it_goes_on_where_it_was() {
+    let lab = Lab::new("cs-dn", 2).await;
+    lab.add_ips([1, 2]);
+    let before = lab.cloud.snapshot();
+    for (method, path) in [("PUT", "ips/"), ("DELETE", "tags/")] {
+        for effect in [Effect::Hang, Effect::LoseAnswer] {
+            let controller = lab.controller(&[]).await;
+            lab.create("web", json!({}), json!({})).await;
+            let served = lab.until_served("web").await;
+            until("the tags are there", async || {
+                if lab.cloud.account(|account| account.tags_of(served)).len() == 3 { Ok(()) } else { Err("not yet") }
+            })
+            .await;
+            lab.cloud.fault(Fault::on(method, path, effect));
+            let start = lab.cloud.calls().len();
+            lab.delete("web").await;
+            until("the write was reached", async || {
+                let calls = lab.cloud.calls().split_off(start);
+                let reached = calls.iter().any(|call| call.method == method && call.path.starts_with(path));
+                if reached { Ok(()) } else { Err(format!("{calls:?}")) }
+            })
+            .await;
+            controller.kill();
+            lab.cloud.heal();
+            let controller = lab.controller(&[]).await;
+            lab.until_gone("web").await;
+            lab.until_account(&before).await;
+            assert!(lab.floating_ips().get_opt(&served.to_string()).await.unwrap().is_none());
+            controller.stop().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_before_an_address_has_a_node_it_goes_on_where_it_was() {
+    let lab = Lab::new("cs-noholder", 1).await;
+    lab.add_ips([1, 2]);
+    let before = lab.cloud.snapshot();
+    lab.agents.die(lab.node(1));
+    let controller = lab.controller(&[]).await;
+    lab.create("web", json!({}), json!({})).await;
+    until("its FloatingIP is there", async || lab.floating_ips().get(&lab.ip(1).to_string()).await.map(drop)).await;
+    lab.agents.live(lab.node(1));
+    recovers(&lab, controller, &before).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_before_a_node_has_confirmed_it_publishes_when_the_node_does() {
+    let lab = Lab::new("cs-noword", 1).await;
+    lab.add_ips([1, 2]);
+    let before = lab.cloud.snapshot();
+    lab.agents.mute(true);
+    let controller = lab.controller(&[]).await;
+    lab.create("web", json!({}), json!({})).await;
+    until("a node was chosen", async || {
+        let object = lab.floating_ips().get(&lab.ip(1).to_string()).await?;
+        if object.spec.holder.is_some() { Ok(()) } else { Err(anyhow::anyhow!("none yet")) }
+    })
+    .await;
+    lab.agents.mute(false);
+    recovers(&lab, controller, &before).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_before_a_node_has_let_go_it_waits_for_that_and_releases_then() {
+    let lab = Lab::new("cs-nolet", 1).await;
+    lab.add_ips([1, 2]);
+    let before = lab.cloud.snapshot();
+    let controller = lab.controller(&[]).await;
+    lab.create("web", json!({}), json!({})).await;
+    let served = lab.until_served("web").await;
+    lab.until_held(served, |_| true).await;
+    lab.agents.mute(true);
+    lab.delete("web").await;
+    until("the node was asked to let go", async || {
+        let object = lab.floating_ips().get(&served.to_string()).await?;
+        if object.spec.holder.is_none() { Ok(()) } else { Err(anyhow::anyhow!("not yet")) }
+    })
+    .await;
+    controller.kill();
+    let controller = lab.controller(&[]).await;
+    assert_ne!(
+        lab.cloud.ip(served).unwrap()["meta"],
+        json!({}),
+        "while a node may answer, the address is not given back"
+    );
+    lab.agents.mute(false);
+    lab.until_gone("web").await;
+    lab.until_account(&before).await;
+    controller.stop().await;
+}
