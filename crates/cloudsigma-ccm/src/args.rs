@@ -93,6 +93,10 @@ pub struct Args {
     #[arg(long, env = "CLOUDSIGMA_CLUSTER_NAME", value_name = "NAME")]
     pub cluster_name: Option<String>,
 
+    /// Keep the Secret cloudsigma-csi/cloudsigma-token, from which the original's CSI driver reads its token
+    #[arg(long, env = "CLOUDSIGMA_ENABLE_CSI_TOKEN")]
+    pub enable_csi_token: bool,
+
     /// Serve no Services: only nodes are initialised and followed
     #[arg(long, env = "CLOUDSIGMA_DISABLE_LB_IP_POOL")]
     pub disable_lb_ip_pool: bool,
@@ -154,6 +158,19 @@ pub struct Args {
     /// How long a node may take to confirm an address before its user is told
     #[arg(long, env = "GROUNDCREW_CONFIRM_PATIENCE", value_name = "TIME", default_value = "15s", value_parser = duration)]
     pub confirm_patience: Duration,
+
+    /// Ask this URL whether an address is reached from outside: {address} and {port} are filled in. 200 is yes, any other
+    /// answer no, and no answer says nothing
+    #[arg(long, env = "GROUNDCREW_PROBE_URL", value_name = "URL")]
+    pub probe_url: Option<String>,
+
+    /// How long a node has had an address before that is asked: a fresh one is not routed at once
+    #[arg(long, env = "GROUNDCREW_PROBE_GRACE", value_name = "TIME", default_value = "1m", value_parser = duration)]
+    pub probe_grace: Duration,
+
+    /// How often it is asked
+    #[arg(long, env = "GROUNDCREW_PROBE_INTERVAL", value_name = "TIME", default_value = "30s", value_parser = duration)]
+    pub probe_interval: Duration,
 
     /// Place addresses on nodes with the label node.kubernetes.io/exclude-from-external-load-balancers too
     #[arg(long, env = "GROUNDCREW_IGNORE_EXCLUDE_LABEL")]

@@ -15,6 +15,7 @@
 mod addresses;
 mod args;
 pub mod client;
+mod csi_token;
 mod discovery;
 mod error;
 mod floating;
@@ -28,6 +29,7 @@ mod placement;
 mod pool;
 mod provider;
 mod reach;
+mod reachability;
 mod tags;
 mod troubles;
 mod wishes;
@@ -50,6 +52,7 @@ pub use pool::Allowed;
 
 use addresses::Addresses;
 use client::Client;
+use csi_token::CsiToken;
 use discovery::{Discovery, Tagging};
 use floating::Floating;
 use inventory::Account;
@@ -58,6 +61,7 @@ use moves::{Mover, Timing};
 use nodes::{Controller, Nodes, Site};
 use provider::CloudSigma;
 use reach::{Attach, Manual, Reach};
+use reachability::{Probe, Reachability};
 use troubles::Troubles;
 use wishes::Wishes;
 
@@ -122,6 +126,19 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
             controller.run(role, stop_).await;
         }
     });
+    if args.enable_csi_token {
+        let csi_token = CsiToken {
+            client: client.clone(),
+            secrets: Api::namespaced(runtime.client.clone(), csi_token::NAMESPACE),
+            user_email: args
+                .user_email
+                .clone()
+                .ok_or("--enable-csi-token needs --user-email: a password has no token")?,
+            region: args.region.clone().ok_or("--enable-csi-token needs --region")?,
+            deadline,
+        };
+        runtime.tasks.spawn("CSI token", csi_token.run(runtime.role.clone(), stop.clone()));
+    }
     if args.disable_lb_ip_pool {
         return Ok(());
     }
@@ -198,6 +215,20 @@ fn start_moves(runtime: &Runtime, args: &Args, parts: &Parts) -> Result<(), Star
 
 fn start_services(runtime: &Runtime, args: Args, parts: Parts) -> Result<(), StartError> {
     let Parts { client, account, nodes, floating, looks, wishes, reach, troubles } = parts;
+    let reachability = Reachability::default();
+    if let Some(url) = args.probe_url {
+        let probe = Probe {
+            url,
+            http: client::outside(args.probe_interval)?,
+            floating: floating.clone(),
+            wishes: wishes.clone(),
+            reachability: reachability.clone(),
+            grace: args.probe_grace,
+            interval: args.probe_interval,
+            looks: looks.clone(),
+        };
+        runtime.tasks.spawn("probe from outside", probe.run(runtime.tasks.stop().clone()));
+    }
     let addresses = Addresses {
         client,
         account,
@@ -214,6 +245,7 @@ fn start_services(runtime: &Runtime, args: Args, parts: Parts) -> Result<(), Sta
         wishes,
         reach,
         troubles,
+        reachability,
         nat: args.nat,
         patience: args.confirm_patience,
         expiry_warning: args.expiry_warning,

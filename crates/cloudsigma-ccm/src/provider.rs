@@ -33,6 +33,7 @@ use crate::inventory::Inventory;
 use crate::marks::Mark;
 use crate::pool::ANNOTATION;
 use crate::reach::Reach;
+use crate::reachability::Reachability;
 use crate::troubles::Troubles;
 use crate::wishes::Wishes;
 
@@ -42,6 +43,7 @@ pub(crate) struct CloudSigma {
     pub(crate) wishes: Arc<Wishes>,
     pub(crate) reach: Arc<dyn Reach>,
     pub(crate) troubles: Troubles,
+    pub(crate) reachability: Reachability,
     pub(crate) nat: bool,
     /// How long a node may take to confirm before that is told.
     pub(crate) patience: Duration,
@@ -121,6 +123,13 @@ impl CloudSigma {
         let now = Timestamp::now();
         let mut caveats = Vec::new();
         for address in &want.addresses {
+            if self.reachability.is_lost(*address) {
+                let message = format!(
+                    "{address} is on its node, but not reached from outside: CloudSigma does not route it, or a firewall \
+                     is in the way; ask its support"
+                );
+                caveats.push(Caveat { reason: "NotRoutable", message, stops: true });
+            }
             let Some(ip) = inventory.ips.get(address) else {
                 let message = format!("{address} is not in the CloudSigma account any more: its subscription is over");
                 caveats.push(Caveat { reason: "AddressGone", message, stops: true });

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use groundcrew_api::floating_ip::{self, NatBackend, NatPort};
 use groundcrew_core::key::ServiceKey;
-use groundcrew_core::provider::{Protocol, TrafficPolicy, Wanted};
+use groundcrew_core::provider::{Frontend, Protocol, TrafficPolicy, Wanted};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -16,6 +16,8 @@ pub(crate) struct Wish {
     pub(crate) service: ServiceKey,
     /// Nodes with a ready endpoint, where only those may hold it. Empty: none has, and any node will do as well.
     pub(crate) local: Option<BTreeSet<Arc<str>>>,
+    /// A port on which somebody should answer who comes from outside.
+    pub(crate) tcp_port: Option<u16>,
     /// What a node should do itself with what arrives, of each family. Empty where a service proxy does it.
     pub(crate) nat: [Vec<NatPort>; 2],
 }
@@ -25,7 +27,12 @@ impl Wish {
         let nodes = want.frontends.iter().flat_map(|frontend| &frontend.backends).filter_map(|b| b.node.clone());
         let local = (want.traffic_policy == TrafficPolicy::Local).then(|| nodes.collect());
         let nat = if with_nat { [nat(want, true), nat(want, false)] } else { Default::default() };
-        Self { service: want.owner().key.clone(), local, nat }
+        // Who may not connect from everywhere says nothing about the way.
+        let open = want.source_ranges.is_empty();
+        let answers =
+            |frontend: &&Frontend| open && frontend.protocol == Protocol::Tcp && !frontend.backends.is_empty();
+        let tcp_port = want.frontends.iter().find(answers).map(|frontend| frontend.port);
+        Self { service: want.owner().key.clone(), local, tcp_port, nat }
     }
 }
 
@@ -66,6 +73,11 @@ impl Wishes {
 
     pub(crate) fn services(&self, address: IpAddr) -> Vec<ServiceKey> {
         self.lock().get(&address).into_iter().flat_map(BTreeMap::values).map(|wish| wish.service.clone()).collect()
+    }
+
+    /// A port of the address on which somebody should answer who comes from outside.
+    pub(crate) fn tcp_port(&self, address: IpAddr) -> Option<u16> {
+        self.lock().get(&address).into_iter().flat_map(BTreeMap::values).find_map(|wish| wish.tcp_port)
     }
 
     /// The nodes that may hold each address that somebody wants; `None` is any.

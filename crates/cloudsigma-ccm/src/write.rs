@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use groundcrew_core::leader::Term;
+use groundcrew_core::leader::{Term, WriteError};
 use groundcrew_core::provider::ProviderError;
 
 use crate::error::Error;
@@ -17,8 +17,8 @@ where
     E: Into<Error>,
 {
     let written = term.write(deadline, async { write.await.map_err(Into::into) }).await;
-    written.map_err(|error: groundcrew_core::leader::WriteError<Error>| match error {
-        groundcrew_core::leader::WriteError::Failed(error) => error,
+    written.map_err(|error| match error {
+        WriteError::Failed(error) => error,
         other => Error::Kube(ProviderError::from(other)),
     })
 }

@@ -36,23 +36,7 @@ pub(super) struct Http {
 
 impl Http {
     pub(super) fn new(timeout: Duration, retry_for: Duration) -> Result<Self, Error> {
-        let unusable = |error: &dyn std::fmt::Display| Error::new(Kind::Invalid, format!("no TLS: {error}"));
-        // A configuration of our own: reqwest would look for a process-wide crypto provider, and panic without one.
-        let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .and_then(BuilderVerifierExt::with_platform_verifier)
-            .map_err(|error| unusable(&error))?
-            .with_no_client_auth();
-        let client = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls)
-            // A redirect would carry the credentials to wherever it points.
-            .redirect(Policy::none())
-            .connect_timeout(CONNECT_TIMEOUT.min(timeout))
-            .timeout(timeout)
-            .user_agent(concat!("groundcrew-cloudsigma-ccm/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| unusable(&error))?;
-        Ok(Self { client, retry_for })
+        Ok(Self { client: outside(timeout)?, retry_for })
     }
 
     /// Sends it; reads are tried again. A write never is: what it was built from may have changed.
@@ -92,6 +76,26 @@ impl Http {
         let body = answer(request).await.map_err(|error| error.on(on.clone()))?;
         serde_json::from_slice(&body).map_err(|_| Error::new(Kind::Garbled, "the answer is not JSON").on(on))
     }
+}
+
+/// A client that speaks TLS as we do everywhere.
+pub(crate) fn outside(timeout: Duration) -> Result<reqwest::Client, Error> {
+    let unusable = |error: &dyn std::fmt::Display| Error::new(Kind::Invalid, format!("no TLS: {error}"));
+    // A configuration of our own: reqwest would look for a process-wide crypto provider, and panic without one.
+    let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .and_then(BuilderVerifierExt::with_platform_verifier)
+        .map_err(|error| unusable(&error))?
+        .with_no_client_auth();
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        // A redirect would carry the credentials to wherever it points.
+        .redirect(Policy::none())
+        .connect_timeout(CONNECT_TIMEOUT.min(timeout))
+        .timeout(timeout)
+        .user_agent(concat!("groundcrew-cloudsigma-ccm/", env!("CARGO_PKG_VERSION")))
+        .build()
+        .map_err(|error| unusable(&error))
 }
 
 pub(super) enum Posted<'a> {

@@ -25,6 +25,7 @@ use tracing::{debug, warn};
 pub use auth::Credentials;
 pub use endpoint::{endpoint, known_endpoint};
 pub use error::{Error, Kind};
+pub(crate) use http::outside;
 pub use objects::{Conf, Ip, Meta, Nic, Server, Subscription, Tag};
 pub use secret::Secret;
 

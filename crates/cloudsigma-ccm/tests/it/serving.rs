@@ -7,9 +7,12 @@ use groundcrew_cloudsigma_ccm::CloudSigmaLeftovers;
 use groundcrew_cloudsigma_ccm::client::{Client, Config, Credentials, Secret};
 use groundcrew_core::leader::Term;
 use groundcrew_core::provider::Leftovers;
-use groundcrew_testkit::cloudsigma::{PASSWORD, USER};
+use groundcrew_testkit::cloudsigma::{CLIENT_ID, CLIENT_SECRET, PASSWORD, USER};
 use groundcrew_testkit::eventually;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{self, Namespace};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::lab::{Lab, SOON, address, ready};
@@ -251,5 +254,45 @@ async fn a_service_without_a_confirmed_node_stays_pending_and_says_why() {
     assert_eq!((address(&service), ready(&service).unwrap().0.as_str()), (None, "False"));
     lab.agents.mute(false);
     assert_eq!(lab.until_served("web").await, lab.ip(1));
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_impersonated_user_is_served_and_its_token_is_kept_for_the_csi_driver() {
+    let lab = Lab::new("cs-token", 1).await;
+    lab.add_ips([1]);
+    let namespaces: Api<Namespace> = Api::all(lab.client.clone());
+    let namespace = Namespace {
+        metadata: ObjectMeta { name: Some("cloudsigma-csi".into()), ..ObjectMeta::default() },
+        ..Namespace::default()
+    };
+    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    let (api, oauth) = (lab.cloud.direct_url(), lab.cloud.oauth_url());
+    let flags = [
+        "--user-email",
+        USER,
+        "--api-url",
+        &api,
+        "--oauth-url",
+        &oauth,
+        "--client-id",
+        CLIENT_ID,
+        "--client-secret",
+        CLIENT_SECRET,
+        "--region",
+        "tst",
+        "--enable-csi-token",
+    ];
+    let controller = lab.controller(&flags).await;
+    lab.create("web", json!({}), json!({})).await;
+    assert_eq!(lab.until_served("web").await, lab.ip(1));
+    let secrets: Api<v1::Secret> = Api::namespaced(lab.client.clone(), "cloudsigma-csi");
+    let token = eventually("the Secret has a token", SOON, async || {
+        let data = secrets.get("cloudsigma-token").await?.data.unwrap_or_default();
+        data.get("access_token").cloned().ok_or_else(|| anyhow::anyhow!("{:?}", data.keys()))
+    })
+    .await
+    .unwrap();
+    assert!(String::from_utf8(token.0).unwrap().starts_with("test-token-User-"));
     controller.stop().await;
 }

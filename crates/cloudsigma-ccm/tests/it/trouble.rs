@@ -1,8 +1,14 @@
 //! What goes wrong, and what must not because of it.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
 use groundcrew_testkit::cloudsigma::{Effect, Fault, Nic};
 use groundcrew_testkit::eventually;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 use super::lab::{Lab, SOON, address};
 
@@ -191,5 +197,40 @@ async fn a_node_whose_server_is_unknown_or_has_no_manual_nic_gets_no_address() {
     let controller = lab.controller(&["--switch-nics"]).await;
     lab.until_served("web").await;
     assert_eq!(lab.cloud.server(&server).unwrap()["nics"][0]["ip_v4_conf"]["conf"], "manual");
+    controller.stop().await;
+}
+
+/// Somebody outside: answers every request with this status. Ends with the test.
+async fn outsider(status: Arc<AtomicU16>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let status = status.load(Ordering::SeqCst);
+            tokio::spawn(async move {
+                let _ = stream.read(&mut [0; 4096]).await;
+                let answer = format!("HTTP/1.1 {status} Said\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                let _ = stream.write_all(answer.as_bytes()).await;
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_the_cloud_does_not_route_is_told_in_words() {
+    let lab = Lab::new("cs-route", 1).await;
+    lab.add_ips([1]);
+    let status = Arc::new(AtomicU16::new(504));
+    let url = format!("http://{}/tcp?to={{address}}:{{port}}", outsider(status.clone()).await);
+    let controller = lab.controller(&["--probe-url", &url, "--probe-grace", "0s", "--probe-interval", "200ms"]).await;
+    lab.create("web", json!({}), json!({})).await;
+    lab.until_served("web").await;
+    lab.slice("web", &[lab.node(1)]).await;
+    let message = lab.until_reason("web", "NotRoutable").await;
+    assert!(message.contains("not reached from outside"), "{message}");
+    assert_eq!(address(&lab.services().get("web").await.unwrap()), Some(lab.ip(1)), "it stays published");
+    status.store(200, Ordering::SeqCst);
+    lab.until_reason("web", "Served").await;
     controller.stop().await;
 }
