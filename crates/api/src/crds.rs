@@ -6,6 +6,7 @@ use kube::CustomResourceExt;
 use crate::address_pool::AddressPool;
 use crate::eip;
 use crate::floating_ip::FloatingIP;
+use crate::node_repair::NodeRepair;
 
 /// Every custom resource definition of groundcrew, always in the same order.
 ///
@@ -13,7 +14,7 @@ use crate::floating_ip::FloatingIP;
 /// address in use.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    let mut crds = vec![eip::crd(), AddressPool::crd(), FloatingIP::crd()];
+    let mut crds = vec![eip::crd(), AddressPool::crd(), FloatingIP::crd(), NodeRepair::crd()];
     for crd in &mut crds {
         // Not by the derive's `annotation` and `label`, which would put them on every object made with `new` as well.
         crd.metadata.annotations = Some(map([("helm.sh/resource-policy", "keep")]));

@@ -6,6 +6,7 @@
 //! | [`eip`] | [`EIp`](eip::EIp) | kube-dc's API, kept field for field so that its users' manifests and commands work |
 //! | [`address_pool`] | [`AddressPool`](address_pool::AddressPool) | ours |
 //! | [`floating_ip`] | [`FloatingIP`](floating_ip::FloatingIP) | ours |
+//! | [`node_repair`] | [`NodeRepair`](node_repair::NodeRepair) | ours |
 //! | [`kube_ovn`] | `OvnEip`, `Vpc`, `Subnet` | kube-ovn's; read, and written only through narrow apply types |
 //! | [`project`] | `Project` | kube-dc's; read only |
 //! | [`names`] | annotations, labels, finalizers, classes | kube-dc's, Kubernetes' and ours |
@@ -23,6 +24,7 @@ pub mod eip;
 pub mod floating_ip;
 pub mod kube_ovn;
 pub mod names;
+pub mod node_repair;
 pub mod project;
 
 pub use crds::crds;

@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 use groundcrew_core::runtime::RuntimeArgs;
 use groundcrew_core::{cli, runtime};
 use groundcrew_lb_watcher::{Attribution, AttributionArgs};
-use groundcrew_orbit::routegc;
+use groundcrew_orbit::{flight, routegc};
 
 /// Keeps what a Kubernetes cluster owns outside its API server true.
 ///
@@ -32,6 +32,7 @@ Examples:
   groundcrew lb-watcher --ovn-nb tcp:192.0.2.10:6641        watch the load balancers of kube-dc's manager
   groundcrew node-agent --node-name a --node-ip 192.0.2.20  hold floating addresses on this node
   groundcrew ovn-rows --ovn-nb tcp:192.0.2.10:6641          list all load balancers and whose they are
+  groundcrew flight --pod-cidr 10.244.0.0/16 --dry-run      show which Nodes and security groups it would repair
   groundcrew routegc --pod-cidr 10.244.0.0/16 --dry-run     show which OpenStack routes nobody needs any more
   groundcrew cloudsigma-ccm --region zrh --username EMAIL   serve Services and nodes on CloudSigma
   groundcrew crds | kubectl apply -f -                      install or upgrade the custom resources";
@@ -71,6 +72,12 @@ enum Command {
     /// holds and another one takes over when that fails. Needs the node agent on the nodes. Nodes are initialised, tainted
     /// and deleted as their servers are.
     CloudsigmaCcm(Box<CloudSigmaCcm>),
+    /// Bring back Nodes on OpenStack that lost their traffic or themselves
+    ///
+    /// Puts back what the Nodes' security group lets through and the ports that should have it, and labels their servers.
+    /// Servers that failed, stay unready or never became Nodes are only told, unless --nodes says repair: then they are
+    /// rebooted softly, then hard, one step in a cool-down and few at once.
+    Flight(Box<Flight>),
     /// Print the custom resource definitions as YAML
     Crds,
     /// Print the version
@@ -121,6 +128,16 @@ struct NodeAgent {
     runtime: RuntimeArgs,
 }
 
+#[derive(Debug, clap::Args)]
+struct Flight {
+    #[command(flatten)]
+    flight: flight::Args,
+    #[command(flatten)]
+    openstack: groundcrew_openstack_cloud::Args,
+    #[command(flatten)]
+    runtime: RuntimeArgs,
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let line: Line = match cli::parse(std::env::args_os()) {
@@ -144,10 +161,7 @@ async fn main() -> ExitCode {
         }
         Command::Routegc(line) => {
             let Routegc { routegc, openstack, runtime } = *line;
-            // It marks nothing outside, so it need not know its cluster, nor have the right to find out.
-            let runtime =
-                RuntimeArgs { cluster_id: runtime.cluster_id.or_else(|| Some("routegc".to_owned())), ..runtime };
-            runtime::run("routegc", runtime, async move |runtime| {
+            runtime::run("routegc", unmarked("routegc", runtime), async move |runtime| {
                 let cloud = openstack.cloud(runtime.write_deadline)?;
                 routegc::start(&runtime, routegc, Arc::new(cloud)).await
             })
@@ -159,6 +173,14 @@ async fn main() -> ExitCode {
             let start = async move |runtime| groundcrew_node_agent::start(&runtime, agent).await;
             runtime::run("node-agent", runtime, start).await
         }
+        Command::Flight(line) => {
+            let Flight { flight, openstack, runtime } = *line;
+            runtime::run("flight", unmarked("flight", runtime), async move |runtime| {
+                let cloud = openstack.cloud(runtime.write_deadline)?;
+                flight::start(&runtime, flight, Arc::new(cloud)).await
+            })
+            .await
+        }
         Command::OvnRows(args) => print(groundcrew_ovn_lb::rows(&args).await.map_err(|error| anyhow::anyhow!(error))),
         Command::CloudsigmaCcm(line) => {
             let CloudSigmaCcm { cloudsigma, runtime } = *line;
@@ -168,6 +190,11 @@ async fn main() -> ExitCode {
         Command::Crds => print(crds::yaml()),
         Command::Version => print(Ok(concat!("groundcrew ", env!("CARGO_PKG_VERSION"), "\n").to_owned())),
     }
+}
+
+/// For one that marks nothing outside: it need not know its cluster, nor have the right to find out.
+fn unmarked(name: &str, runtime: RuntimeArgs) -> RuntimeArgs {
+    RuntimeArgs { cluster_id: runtime.cluster_id.or_else(|| Some(name.to_owned())), ..runtime }
 }
 
 /// To standard output; a reader that has gone, as with `| head`, is no error.

@@ -1,15 +1,9 @@
 //! The few fields of Nodes that decide about routes.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1;
-use kube::api::ListParams;
-use kube::{Api, Client};
-
-const PAGE: u32 = 250;
-const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,36 +42,6 @@ impl From<v1::Node> for Node {
             name: node.metadata.name.unwrap_or_default(),
             uid: node.metadata.uid.unwrap_or_default(),
             pod_ranges,
-        }
-    }
-}
-
-/// Why there is no list of Nodes.
-#[derive(Debug, thiserror::Error)]
-pub enum NodesError {
-    /// The API server refused, or could not be reached.
-    #[error("cannot list Nodes: {0}")]
-    Refused(#[from] kube::Error),
-    /// It said nothing.
-    #[error("cannot list Nodes: no answer within {} s", DEADLINE.as_secs())]
-    Silent,
-}
-
-/// All Nodes, as they are now. Not from a watch: one that broke unnoticed shows Nodes of an hour ago.
-pub(crate) async fn list(client: &Client) -> Result<Vec<Node>, NodesError> {
-    tokio::time::timeout(DEADLINE, pages(client)).await.map_err(|_| NodesError::Silent)?
-}
-
-async fn pages(client: &Client) -> Result<Vec<Node>, NodesError> {
-    let api: Api<v1::Node> = Api::all(client.clone());
-    let mut params = ListParams::default().limit(PAGE);
-    let mut nodes = Vec::new();
-    loop {
-        let page = api.list(&params).await?;
-        nodes.extend(page.items.into_iter().map(Node::from));
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(nodes),
         }
     }
 }

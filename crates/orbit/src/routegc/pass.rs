@@ -10,12 +10,14 @@ use jiff::Timestamp;
 use kube::Client;
 use tracing::{debug, info};
 
+use crate::nodes::list;
+
 use super::apply::{Applied, apply};
 use super::conditions::{Condition, Conditions, conditions};
 use super::desired::Desired;
 use super::findings::findings;
 use super::metrics::count;
-use super::nodes::{self, Node};
+use super::nodes::Node;
 use super::observe::{ObserveError, observe};
 use super::plan::plan;
 use super::rules::Rules;
@@ -53,7 +55,7 @@ impl<C: Routes + Ports + Instances> Collector<C> {
     pub(crate) async fn pass(&mut self, term: Option<&Term>) -> Result<Next, ()> {
         let began = Moment::now();
         let timer = self.status.metrics.pass_seconds.start_timer();
-        let done = match nodes::list(&self.client).await {
+        let done = match list(&self.client).await {
             Ok(nodes) => self.over(&nodes, began, term).await,
             Err(error) => Err((Condition::NodesUnknown, error.to_string())),
         };

@@ -1,0 +1,92 @@
+//! The few fields of Nodes that decide about repairs.
+
+use std::net::IpAddr;
+
+use groundcrew_api::names::annotation::PAUSED;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1;
+
+/// A Node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Its uid, for Events.
+    pub uid: String,
+    /// The id of the server that it is, if it says so.
+    pub server: Option<String>,
+    /// Its own addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Since when it is not ready. `None` while it is; a Node that never said anything counts from its making.
+    pub unready_since: Option<Timestamp>,
+    /// Whether people asked us to leave it alone, or it is being deleted.
+    pub paused: bool,
+}
+
+impl From<v1::Node> for Node {
+    fn from(node: v1::Node) -> Self {
+        let (meta, status) = (node.metadata, node.status.unwrap_or_default());
+        let made = meta.creation_timestamp.map(|time| time.0);
+        let ready = status.conditions.iter().flatten().find(|condition| condition.type_ == "Ready");
+        let unready_since = match ready {
+            Some(ready) if ready.status == "True" => None,
+            Some(ready) => ready.last_transition_time.as_ref().map(|time| time.0).or(made),
+            None => made,
+        };
+        let asked = meta.annotations.iter().flatten().any(|(key, value)| key == PAUSED && value == "true");
+        let addresses = status.addresses.iter().flatten();
+        Self {
+            name: meta.name.unwrap_or_default(),
+            uid: meta.uid.unwrap_or_default(),
+            server: node.spec.and_then(|spec| spec.provider_id).as_deref().and_then(server),
+            addresses: addresses.filter_map(|address| address.address.parse().ok()).collect(),
+            unready_since,
+            paused: asked || meta.deletion_timestamp.is_some(),
+        }
+    }
+}
+
+/// The id in `openstack:///<id>` or, with its region, `openstack://<region>/<id>`.
+fn server(provider_id: &str) -> Option<String> {
+    let (_, id) = provider_id.strip_prefix("openstack://")?.rsplit_once('/')?;
+    (!id.is_empty()).then(|| id.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, from_value, json};
+
+    use super::*;
+
+    fn node(value: Value) -> Node {
+        from_value::<v1::Node>(value).unwrap().into()
+    }
+
+    #[test]
+    fn a_node_names_its_server_with_or_without_a_region() {
+        for (provider_id, server) in [
+            ("openstack:///5f0c", Some("5f0c")),
+            ("openstack://lab/5f0c", Some("5f0c")),
+            ("openstack:///", None),
+            ("aws:///eu/i-1", None),
+            ("5f0c", None),
+        ] {
+            let node = node(json!({"metadata": {"name": "n"}, "spec": {"providerID": provider_id}}));
+            assert_eq!(node.server.as_deref(), server, "{provider_id}");
+        }
+    }
+
+    #[test]
+    fn a_node_is_unready_since_it_changed_or_since_it_was_made() {
+        let (made, changed) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+        let with = |conditions: Value| {
+            let meta = json!({"name": "n", "creationTimestamp": made});
+            node(json!({"metadata": meta, "status": {"conditions": conditions}})).unready_since
+        };
+        let ready = |status: &str| json!([{"type": "Ready", "status": status, "lastTransitionTime": changed}]);
+        assert_eq!(with(ready("True")), None);
+        assert_eq!(with(ready("False")), Some(changed.parse().unwrap()));
+        assert_eq!(with(ready("Unknown")), Some(changed.parse().unwrap()));
+        assert_eq!(with(json!([])), Some(made.parse().unwrap()));
+    }
+}

@@ -1,0 +1,85 @@
+//! What is really there: servers, ports and the security group. The number of calls does not depend on how many there are.
+
+use std::collections::BTreeSet;
+
+use groundcrew_core::provider::{
+    ErrorKind, Instance, Instances, Listing, Port, Ports, ProviderError, Routes, SecurityGroup, SecurityGroups,
+};
+
+use super::fleet::Marks;
+use super::nodes::Node;
+use super::settings::{Mode, OwnedBy, Settings};
+
+/// Everything that one look has shown.
+#[derive(Debug, Clone, Default)]
+pub struct Observed {
+    /// All servers of the project.
+    pub instances: Vec<Instance>,
+    /// Whether these are all.
+    pub complete: bool,
+    /// The group of the Nodes, if one is looked after.
+    pub group: Option<SecurityGroup>,
+    /// The ports on the networks of the Nodes.
+    pub ports: Vec<Port>,
+    /// How servers show that they are the cluster's.
+    pub marks: Marks,
+}
+
+/// Looks at everything once.
+pub(crate) async fn observe<C>(cloud: &C, nodes: &[Node], settings: &Settings) -> Result<Observed, ProviderError>
+where
+    C: Instances + Ports + Routes + SecurityGroups,
+{
+    let mut seen = Observed { marks: marks(cloud, &settings.owned_by).await?, ..Observed::default() };
+    if let Some(name) = &settings.security_group {
+        seen.group = Some(group(cloud, name).await?);
+        if settings.groups != Mode::Off {
+            seen.ports = ports(cloud, nodes).await?;
+        }
+    }
+    let Listing { items, complete } = cloud.instances().await?;
+    Ok(Observed { instances: items, complete, ..seen })
+}
+
+async fn marks<C: Instances>(cloud: &C, owned_by: &OwnedBy) -> Result<Marks, ProviderError> {
+    let group = match &owned_by.group {
+        None => BTreeSet::new(),
+        Some(id) => {
+            let groups = cloud.instance_groups().await?.items;
+            let found = groups.into_iter().find(|group| group.id == *id);
+            found.ok_or_else(|| missing(&format!("no server group {id}; see --owned-server-group")))?.members
+        }
+    };
+    Ok(Marks { tag: owned_by.tag.clone(), metadata: owned_by.metadata.clone(), group })
+}
+
+/// By its id, or by a name that only one group has.
+async fn group<C: SecurityGroups>(cloud: &C, name: &str) -> Result<SecurityGroup, ProviderError> {
+    let mut named = cloud.security_groups_named(name).await?.items;
+    match named.len() {
+        1 => Ok(named.remove(0)),
+        0 => match cloud.security_group(name).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Err(missing(&format!("no security group has the name or the id {name}; see --security-group")))
+            }
+            found => found,
+        },
+        several => Err(missing(&format!("{several} security groups are called {name}; give --security-group the id"))),
+    }
+}
+
+/// A server may have ports on other networks too, for storage for example: those are not ours to open.
+async fn ports<C: Ports + Routes>(cloud: &C, nodes: &[Node]) -> Result<Vec<Port>, ProviderError> {
+    let addresses: Vec<_> = nodes.iter().flat_map(|node| &node.addresses).collect();
+    let subnets = cloud.subnets().await?.items.into_iter();
+    let of_nodes = subnets.filter(|subnet| addresses.iter().any(|address| subnet.range.contains(*address)));
+    let networks: BTreeSet<_> = of_nodes.map(|subnet| subnet.network).collect();
+    if networks.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(cloud.ports(&networks.into_iter().collect::<Vec<_>>()).await?.items)
+}
+
+fn missing(message: &str) -> ProviderError {
+    ProviderError::new(ErrorKind::NotFound, message)
+}

@@ -1,0 +1,62 @@
+//! What the controller is told by its operator.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clap::ValueEnum;
+use ipnet::IpNet;
+
+use super::ladder::Rules;
+
+/// What to do about what a check finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// Nothing: do not even look.
+    Off,
+    /// Tell it.
+    Report,
+    /// Put it right, and tell it.
+    Repair,
+}
+
+/// What every server that is a Node should carry.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Label {
+    /// Tags.
+    pub tags: BTreeSet<String>,
+    /// Keys of its metadata, with their values.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// How servers that are no Nodes are known as the cluster's.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OwnedBy {
+    /// A tag.
+    pub tag: Option<String>,
+    /// A key of the metadata with its value.
+    pub metadata: Option<(String, String)>,
+    /// The id of a group of servers.
+    pub group: Option<String>,
+}
+
+/// Everything together.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The ranges of the cluster's pods.
+    pub pod_ranges: Vec<IpNet>,
+    /// The name or the id of the Nodes' security group. Without it, neither rules nor ports are looked at.
+    pub security_group: Option<String>,
+    /// How servers that are no Nodes are known as the cluster's.
+    pub owned_by: OwnedBy,
+    /// What every server that is a Node should carry.
+    pub label: Label,
+    /// What to do about rules that the group lacks.
+    pub rules: Mode,
+    /// What to do about ports that lack the group.
+    pub groups: Mode,
+    /// What to do about sick servers.
+    pub nodes: Mode,
+    /// What to do about labels that a server lacks.
+    pub labels: Mode,
+    /// When a server is sick, and how many may be repaired.
+    pub ladder: Rules,
+}

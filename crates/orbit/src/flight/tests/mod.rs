@@ -1,0 +1,137 @@
+//! The rules that protect users, as stories and properties.
+
+mod ladder;
+mod plan;
+mod security;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use groundcrew_api::node_repair::RepairStep;
+use groundcrew_core::provider::{Device, Instance, InstanceState, Port};
+use jiff::Timestamp;
+
+use super::fleet::{Marks, fleet};
+use super::ladder::{Ladder, Rules, Taken, View, climb};
+use super::nodes::Node;
+
+pub(super) const MINUTE: Duration = Duration::from_mins(1);
+pub(super) const HOUR: Duration = Duration::from_hours(1);
+
+pub(super) fn now() -> Timestamp {
+    "2026-06-01T12:00:00Z".parse().unwrap()
+}
+
+pub(super) fn ago(time: Duration) -> Timestamp {
+    now() - time
+}
+
+pub(super) fn rules() -> Rules {
+    Rules {
+        unready_after: 15 * MINUTE,
+        register_within: 45 * MINUTE,
+        cooldown: 15 * MINUTE,
+        steady_for: 10 * MINUTE,
+        max_repairs: 2,
+        max_percent: 100,
+        delete: false,
+    }
+}
+
+pub(super) fn instance(id: &str) -> Instance {
+    Instance {
+        id: id.into(),
+        name: format!("name-{id}"),
+        state: InstanceState::Running,
+        task: None,
+        created: Some(ago(24 * HOUR)),
+        addresses: vec![],
+        locked: false,
+        fault: None,
+        tags: BTreeSet::new(),
+        metadata: BTreeMap::new(),
+    }
+}
+
+pub(super) fn node(server: &str, unready: Option<Duration>) -> Node {
+    Node {
+        name: format!("name-{server}"),
+        uid: format!("uid-{server}"),
+        server: Some(server.into()),
+        addresses: vec![],
+        unready_since: unready.map(ago),
+        paused: false,
+    }
+}
+
+/// Four servers that are Nodes; the first is unready for an hour.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    pub(super) nodes: Vec<Node>,
+    pub(super) instances: Vec<Instance>,
+    pub(super) marks: Marks,
+    pub(super) taken: BTreeMap<String, Taken>,
+    pub(super) complete: bool,
+    pub(super) steady: Duration,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        let ids = ["a", "b", "c", "d"];
+        let mut nodes: Vec<_> = ids.iter().map(|id| node(id, None)).collect();
+        nodes[0].unready_since = Some(ago(HOUR));
+        Self {
+            nodes,
+            instances: ids.map(instance).into(),
+            marks: Marks::default(),
+            taken: BTreeMap::new(),
+            complete: true,
+            steady: HOUR,
+        }
+    }
+}
+
+impl Cluster {
+    pub(super) fn look<T>(&self, rules: &Rules, then: impl FnOnce(Ladder<'_>) -> T) -> T {
+        let fleet = fleet(&self.nodes, &self.instances, &self.marks);
+        let view = View {
+            fleet: &fleet,
+            has_nodes: !self.nodes.is_empty(),
+            complete: self.complete,
+            steady: self.steady,
+            taken: &self.taken,
+            now: now(),
+        };
+        then(climb(view, rules))
+    }
+
+    pub(super) fn repairs(&self, rules: &Rules) -> Vec<(String, RepairStep)> {
+        self.look(rules, |ladder| {
+            ladder.repairs.iter().map(|repair| (repair.member.instance.id.clone(), repair.step)).collect()
+        })
+    }
+
+    pub(super) fn held(&self, rules: &Rules) -> Vec<String> {
+        self.look(rules, |ladder| {
+            assert_eq!(ladder.repairs, []);
+            ladder.held.iter().map(ToString::to_string).collect()
+        })
+    }
+
+    pub(super) fn take(&mut self, id: &str, step: RepairStep, before: Duration) {
+        self.taken.insert(id.into(), Taken { step, at: ago(before) });
+    }
+}
+
+pub(super) fn port(id: &str, device: Device, groups: Option<&[&str]>) -> Port {
+    Port {
+        id: id.into(),
+        network: "n".into(),
+        device,
+        addresses: vec![],
+        secured: true,
+        groups: groups.map(|ids| ids.iter().map(|id| (*id).to_owned()).collect()),
+        pairs: None,
+        revision: Some(1),
+    }
+}
