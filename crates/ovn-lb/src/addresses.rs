@@ -21,6 +21,7 @@ mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -81,6 +82,7 @@ struct State {
     /// Likewise the tenants' own.
     unserved: BTreeSet<EipKey>,
     reports: Reports,
+    version: u64,
 }
 
 /// How addresses are given out.
@@ -117,6 +119,7 @@ impl Addresses {
             waiting: BTreeSet::new(),
             unserved: BTreeSet::new(),
             reports: Reports::default(),
+            version: 0,
         });
         let (tenants, stirred) = (Queue::default(), Notify::new());
         Self { client, reader, network_type, projects, kube_ovn, deadline, state, looks, tenants, stirred }
@@ -287,8 +290,32 @@ impl Addresses {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Moves on with every change; while it stays, so does everything that is said here of a Service. None where that
+    /// depends on others, too.
+    pub(crate) fn version(&self) -> Option<u64> {
+        self.kube_ovn.is_none().then(|| self.lock().version)
+    }
+
+    fn lock(&self) -> Locked<'_> {
+        Locked(self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The state. Whoever has it to change moves its version on.
+struct Locked<'a>(MutexGuard<'a, State>);
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.0
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        self.0.version += 1;
+        &mut self.0
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use groundcrew_core::provider::Caveat;
 use ovsdb_client::{Table, Uuid};
 
-use crate::northbound::{Kind, LoadBalancer, LogicalRouterPort, Northbound};
+use crate::northbound::{Kind, LoadBalancer, LogicalRouter, LogicalRouterPort, LogicalSwitch, Northbound};
 use crate::plan::Step;
 
 #[derive(Default)]
@@ -21,10 +21,15 @@ struct State {
     /// What lies inside a project is told by these, so that all is forgotten when one changes.
     ports: Table<LogicalRouterPort>,
     by_uid: HashMap<Uuid, Memo>,
+    /// What was there when something was last asked, and how often that changed.
+    tables: (Table<LoadBalancer>, Table<LogicalRouter>, Table<LogicalSwitch>),
+    version: u64,
 }
 
 struct Memo {
     fingerprint: u64,
+    /// The tables, and the addresses, that it was last seen to hold on.
+    seen: Option<(u64, u64)>,
     router: Uuid,
     switch: Uuid,
     rows: Box<[Row]>,
@@ -45,19 +50,29 @@ pub(crate) struct Question<'a> {
     pub(crate) fingerprint: u64,
     pub(crate) router: &'a str,
     pub(crate) switch: &'a str,
+    /// The version of the addresses, where they have one.
+    pub(crate) addresses: Option<u64>,
     pub(crate) nb: &'a Northbound,
 }
 
 impl Memos {
-    /// Whether it was seen to have what it wants, and nothing has changed since.
+    /// Whether it was seen to have what it wants, and nothing at all has changed since, its own or anybody's. `addresses`
+    /// is their version.
+    pub(crate) fn stands(&self, uid: Uuid, fingerprint: u64, addresses: u64, nb: &Northbound) -> bool {
+        let mut state = self.lock();
+        state.follow(nb);
+        let seen = Some((state.version, addresses));
+        state.by_uid.get(&uid).is_some_and(|memo| memo.fingerprint == fingerprint && memo.seen == seen)
+    }
+
+    /// Whether it was seen to have what it wants, and nothing of that has changed since.
     pub(crate) fn holds(&self, question: &Question<'_>) -> bool {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !state.ports.is_same(&question.nb.router_ports) {
-            *state = State { ports: question.nb.router_ports.clone(), by_uid: HashMap::new() };
-            return false;
-        }
-        let Some(memo) = state.by_uid.get(&question.uid) else { return false };
+        let mut state = self.lock();
+        state.follow(question.nb);
+        let version = state.version;
+        let Some(memo) = state.by_uid.get_mut(&question.uid) else { return false };
         let still = memo.still_holds(question);
+        memo.seen = question.addresses.map(|addresses| (version, addresses));
         if !still {
             state.by_uid.remove(&question.uid);
         }
@@ -67,14 +82,32 @@ impl Memos {
     /// It has what it wants.
     pub(crate) fn note(&self, question: &Question<'_>) {
         let Some(memo) = Memo::of(question) else { return };
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         if state.ports.is_same(&question.nb.router_ports) {
             state.by_uid.insert(question.uid, memo);
         }
     }
 
     pub(crate) fn forget(&self, uid: Uuid) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).by_uid.remove(&uid);
+        self.lock().by_uid.remove(&uid);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn follow(&mut self, nb: &Northbound) {
+        if !self.ports.is_same(&nb.router_ports) {
+            self.ports = nb.router_ports.clone();
+            self.by_uid.clear();
+        }
+        let (rows, routers, switches) = &self.tables;
+        if !(rows.is_same(&nb.load_balancers) && routers.is_same(&nb.routers) && switches.is_same(&nb.switches)) {
+            self.tables = (nb.load_balancers.clone(), nb.routers.clone(), nb.switches.clone());
+            self.version += 1;
+        }
     }
 }
 
@@ -89,7 +122,7 @@ impl Memo {
             on_router: on_router.contains(&uuid),
             on_switch: on_switch.contains(&uuid),
         });
-        Some(Self { fingerprint: question.fingerprint, router, switch, rows: rows.collect() })
+        Some(Self { fingerprint: question.fingerprint, seen: None, router, switch, rows: rows.collect() })
     }
 
     fn still_holds(&self, question: &Question<'_>) -> bool {
@@ -198,7 +231,14 @@ mod tests {
     }
 
     fn question(nb: &Northbound, fingerprint: u64) -> Question<'_> {
-        Question { uid: Uuid::from_u128(100), fingerprint, router: "shop", switch: "shop-default", nb }
+        Question {
+            uid: Uuid::from_u128(100),
+            fingerprint,
+            router: "shop",
+            switch: "shop-default",
+            addresses: Some(1),
+            nb,
+        }
     }
 
     #[test]
@@ -246,5 +286,28 @@ mod tests {
         assert!(!memos.holds(&Question { router: "elsewhere", ..question(&nb, 7) }));
         memos.note(&question(&nb, 7));
         assert!(!memos.holds(&question(&nb, 8)));
+    }
+
+    #[test]
+    fn while_nothing_at_all_changes_one_word_is_enough() {
+        let (memos, mut nb) = (Memos::default(), served());
+        let uid = Uuid::from_u128(100);
+        let stands = |fingerprint, addresses, nb: &Northbound| memos.stands(uid, fingerprint, addresses, nb);
+        memos.holds(&question(&nb, 7));
+        memos.note(&question(&nb, 7));
+        assert!(!stands(7, 1, &nb), "nobody has asked since");
+        assert!(memos.holds(&question(&nb, 7)));
+        assert!(stands(7, 1, &nb));
+        assert!(!stands(8, 1, &nb), "another wish");
+        assert!(!stands(7, 2, &nb), "other addresses");
+        let others = json!({ "Load_Balancer": { id(50): { "insert": { "name": "foreign" } } } });
+        change(&mut nb, &others);
+        assert!(!stands(7, 1, &nb), "somebody's row");
+        assert!(memos.holds(&question(&nb, 7)) && stands(7, 1, &nb));
+        change(&mut nb, &json!({ "Logical_Router_Port": { id(4): { "modify": { "name": "q" } } } }));
+        assert!(!stands(7, 1, &nb), "a router port");
+        let elsewhere = Question { addresses: None, ..question(&nb, 7) };
+        memos.note(&elsewhere);
+        assert!(memos.holds(&elsewhere) && !stands(7, 1, &nb), "addresses without a version");
     }
 }

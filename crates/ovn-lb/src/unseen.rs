@@ -12,9 +12,16 @@ use ovsdb_client::Replica;
 
 use crate::northbound::Northbound;
 
-/// By Service: the state of the replica at the end of its last write; none while one is under way.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Unseen(Arc<Mutex<HashMap<ServiceKey, Option<u64>>>>);
+pub(crate) struct Unseen(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// By Service: the state of the replica at the end of its last write; none while one is under way.
+    written: HashMap<ServiceKey, Option<u64>>,
+    /// The state that the listener has come to.
+    passed: u64,
+}
 
 /// A write that is under way until this is dropped, however it ends.
 #[must_use]
@@ -27,28 +34,33 @@ pub(crate) struct UnderWay {
 impl Unseen {
     /// Something is about to be written for these.
     pub(crate) fn write(&self, services: Vec<ServiceKey>, replica: &Replica<Northbound>) -> UnderWay {
-        self.lock().extend(services.iter().map(|service| (service.clone(), None)));
+        self.lock().written.extend(services.iter().map(|service| (service.clone(), None)));
         UnderWay { unseen: self.clone(), services, replica: replica.clone() }
     }
 
     /// The listener has come to this state: who must be looked at.
     pub(crate) fn passed(&self, generation: u64) -> Vec<ServiceKey> {
-        let mut unseen = self.lock();
-        let services = unseen.keys().cloned().collect();
-        unseen.retain(|_, ended| ended.is_none_or(|ended| ended > generation));
+        let mut state = self.lock();
+        state.passed = generation;
+        let services = state.written.keys().cloned().collect();
+        state.written.retain(|_, ended| ended.is_none_or(|ended| ended > generation));
         services
     }
 
     fn end(&self, services: &[ServiceKey], generation: u64) {
-        let mut unseen = self.lock();
+        let mut state = self.lock();
+        // Whoever was under way when the listener came past is looked at already, and what comes next is told apart.
+        let is_seen = state.passed >= generation;
         for service in services {
-            if let Some(ended) = unseen.get_mut(service) {
+            if is_seen {
+                state.written.remove(service);
+            } else if let Some(ended) = state.written.get_mut(service) {
                 *ended = Some(generation);
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<ServiceKey, Option<u64>>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -70,12 +82,21 @@ mod tests {
     #[test]
     fn whoever_is_written_for_is_looked_at_until_the_listener_has_passed_the_write() {
         let unseen = Unseen::default();
-        unseen.lock().insert(key("web"), None);
+        unseen.lock().written.insert(key("web"), None);
         assert_eq!(unseen.passed(7), [key("web")], "it is under way");
         assert_eq!(unseen.passed(8), [key("web")]);
         unseen.end(&[key("web")], 10);
         assert_eq!(unseen.passed(9), [key("web")], "joined with what is not seen yet");
         assert_eq!(unseen.passed(10), [key("web")]);
+        assert_eq!(unseen.passed(11), []);
+    }
+
+    #[test]
+    fn who_was_looked_at_after_the_write_is_not_looked_at_for_the_next_change_of_others() {
+        let unseen = Unseen::default();
+        unseen.lock().written.insert(key("web"), None);
+        assert_eq!(unseen.passed(10), [key("web")], "the write is in this state, its answer not read yet");
+        unseen.end(&[key("web")], 10);
         assert_eq!(unseen.passed(11), []);
     }
 }
