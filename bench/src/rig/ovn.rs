@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use groundcrew_testkit::ovn::lab::{Lab, ROUTER, SWITCH};
 use groundcrew_testkit::ovn::{Central, Northbound as Server};
 use ovsdb_client::ops::Mutator;
 use ovsdb_client::{Condition, Op, Replica, StrMap, Uuid, Value};
@@ -70,6 +71,8 @@ enum Servers {
         _confirmer: Confirmer,
     },
     WithNorthd(Box<Central>),
+    /// With a data path.
+    Lab(Arc<Lab>),
 }
 
 pub(crate) struct Ovn {
@@ -100,9 +103,24 @@ impl Ovn {
         Self::on(Servers::WithNorthd(Box::new(Central::start().await?)), layout)
     }
 
-    fn on(servers: Servers, layout: Layout) -> Result<Self> {
+    /// With the one project that a lab has.
+    pub(crate) async fn of_lab(lab: Arc<Lab>) -> Result<Self> {
+        let mut ovn = Self::bare(Servers::Lab(lab), Layout::Tenants);
+        for (table, name) in PLACES.into_iter().zip([ROUTER, SWITCH].map(str::to_owned)) {
+            let uuid = ovn.server().nbctl(["--bare", "--columns=_uuid", "list", table, &name]).await?.trim().parse()?;
+            ovn.places.insert((table, name), uuid);
+        }
+        Ok(ovn)
+    }
+
+    fn bare(servers: Servers, layout: Layout) -> Self {
         let mut ovn = Self { servers, layout, places: BTreeMap::new(), socket: PathBuf::new() };
         ovn.socket = ovn.endpoint().trim_start_matches("unix:").into();
+        ovn
+    }
+
+    fn on(servers: Servers, layout: Layout) -> Result<Self> {
+        let mut ovn = Self::bare(servers, layout);
         let mut ops = Vec::new();
         for (n, name) in layout.names().into_iter().enumerate() {
             let places = [(PLACES[0], name.clone()), (PLACES[1], format!("{name}-default"))];
@@ -118,6 +136,7 @@ impl Ovn {
         match &self.servers {
             Servers::Confirmed { server, .. } => server,
             Servers::WithNorthd(central) => central.northbound(),
+            Servers::Lab(lab) => lab.northbound(),
         }
     }
 
@@ -191,11 +210,24 @@ impl Ovn {
     pub(crate) fn stand_in(&self) -> Result<Raw> {
         let mut raw = self.raw()?;
         let tables = [
-            (TABLE, &["name", "vips", "protocol", "options", "external_ids"][..]),
-            (PLACES[0], &["name", "load_balancer", "ports"]),
-            (PLACES[1], &["name", "load_balancer"]),
-            ("Logical_Router_Port", &["name", "networks", "gateway_chassis", "ha_chassis_group"]),
-            (GLOBAL, &["external_ids", "nb_cfg", "sb_cfg"]),
+            (
+                TABLE,
+                &[
+                    "name",
+                    "vips",
+                    "protocol",
+                    "options",
+                    "selection_fields",
+                    "health_check",
+                    "ip_port_mappings",
+                    "external_ids",
+                ][..],
+            ),
+            (PLACES[0], &["name", "load_balancer", "load_balancer_group", "ports"]),
+            (PLACES[1], &["name", "load_balancer", "load_balancer_group"]),
+            ("Logical_Router_Port", &["name", "networks", "gateway_chassis", "ha_chassis_group", "peer"]),
+            ("Load_Balancer_Group", &["name", "load_balancer"]),
+            (GLOBAL, &["external_ids", "options", "nb_cfg", "sb_cfg"]),
         ];
         raw.exchange(&Raw::monitor_request(&tables))?;
         Ok(raw)
