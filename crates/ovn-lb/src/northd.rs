@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::provider::{Look, Realised};
-use ovsdb_client::Replica;
+use ovsdb_client::{Replica, Row};
 use tokio::sync::{Notify, broadcast};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::northbound::Northbound;
+use crate::northbound::{Global, Northbound};
 
 /// How long a Service waits for northd before it is published without.
 const BUDGET: Duration = Duration::from_secs(2);
@@ -64,7 +64,7 @@ impl Northd {
 
     /// Follows northd until `stop`.
     pub(crate) async fn follow(self, stop: CancellationToken) {
-        let mut changes = self.replica.changes();
+        let mut changes = self.replica.changes_in(&[Global::TABLE]);
         loop {
             let deadline = self.lock().deadline();
             let over = async {

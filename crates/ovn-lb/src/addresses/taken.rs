@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use futures::StreamExt;
-use ovsdb_client::{Row, Rows};
+use ovsdb_client::Row;
 use tokio_util::sync::CancellationToken;
 
 use super::Addresses;
@@ -24,17 +23,10 @@ pub(crate) fn taken(nb: &Northbound) -> Taken {
 
 /// Keeps the book informed until `stop`.
 pub(crate) async fn avoid(addresses: Arc<Addresses>, view: View, stop: CancellationToken) {
-    let mut changes = view.replica.changes().into_stream().boxed();
-    while let Some(Some(changed)) = stop.run_until_cancelled(changes.next()).await {
-        let concerned = match &changed.rows {
-            Rows::Some(rows) => rows.iter().any(|row| [LogicalRouterPort::TABLE, Nat::TABLE].contains(&&*row.table)),
-            Rows::Everything => true,
-        };
-        if concerned {
-            addresses.avoid(taken(&changed.after));
-        }
+    let mut changes = view.replica.changes_in(&[LogicalRouterPort::TABLE, Nat::TABLE]);
+    while let Some(changed) = stop.run_until_cancelled(changes.next()).await {
+        addresses.avoid(taken(&changed.after));
     }
-    stop.cancelled().await;
 }
 
 impl Addresses {

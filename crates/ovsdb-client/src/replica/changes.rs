@@ -81,14 +81,29 @@ impl<D> fmt::Debug for Changes<D> {
 pub(super) struct Mailbox<D> {
     waiting: Mutex<Option<(Snapshot<D>, Rows)>>,
     wake: Notify,
+    /// The tables that the consumer asked for, if not all.
+    tables: Option<&'static [&'static str]>,
 }
 
 impl<D> Mailbox<D> {
-    pub(super) fn new(waiting: Option<(Snapshot<D>, Rows)>) -> Self {
-        Self { waiting: Mutex::new(waiting), wake: Notify::new() }
+    pub(super) fn new(waiting: Option<(Snapshot<D>, Rows)>, tables: Option<&'static [&'static str]>) -> Self {
+        Self { waiting: Mutex::new(waiting), wake: Notify::new(), tables }
     }
 
     pub(super) fn put(&self, after: &Snapshot<D>, rows: &Rows) {
+        let Some(tables) = self.tables else { return self.add(after, rows) };
+        match rows {
+            Rows::Everything => self.add(after, rows),
+            Rows::Some(rows) => {
+                let asked: BTreeSet<_> = rows.iter().filter(|row| tables.contains(&&*row.table)).cloned().collect();
+                if !asked.is_empty() {
+                    self.add(after, &Rows::Some(asked));
+                }
+            }
+        }
+    }
+
+    fn add(&self, after: &Snapshot<D>, rows: &Rows) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let rows = match (waiting.take(), rows) {
             (Some((_, Rows::Some(mut old))), Rows::Some(new)) if old.len() + new.len() <= MOST_ROWS => {

@@ -23,11 +23,11 @@ impl<D: Database> Hub<D> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn subscribe(&self, replica: Replica<D>) -> Changes<D> {
+    pub(super) fn subscribe(&self, replica: Replica<D>, tables: Option<&'static [&'static str]>) -> Changes<D> {
         let mut consumers = self.consumers.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.snapshot();
         let first = (now.generation() > 0).then_some((now, Rows::Everything));
-        let mailbox = Arc::new(Mailbox::new(first));
+        let mailbox = Arc::new(Mailbox::new(first, tables));
         consumers.push(Arc::downgrade(&mailbox));
         Changes::new(mailbox, self.blank.clone(), replica)
     }

@@ -96,7 +96,13 @@ impl<D: Database> Replica<D> {
     /// Says from now on which rows changed. The first item, once the replica is in sync, says [`Rows::Everything`].
     #[must_use]
     pub fn changes(&self) -> Changes<D> {
-        self.hub.subscribe(self.clone())
+        self.hub.subscribe(self.clone(), None)
+    }
+
+    /// The same for rows of these tables only: a change of others wakes nobody.
+    #[must_use]
+    pub fn changes_in(&self, tables: &'static [&'static str]) -> Changes<D> {
+        self.hub.subscribe(self.clone(), Some(tables))
     }
 
     /// Waits until the replica is in sync with a server, and returns what it then holds.

@@ -3,12 +3,13 @@
 use std::fs;
 use std::time::Duration;
 
+use futures::FutureExt;
 use groundcrew_testkit::ovn::{Northbound as Server, schema};
 use groundcrew_testkit::{Scratch, Signal, eventually};
-use ovsdb_client::{Cause, Client, ConnectError, Database, Op, Replica, Rows, State, TransactError, Uuid};
+use ovsdb_client::{Cause, Client, ConnectError, Database, Op, Replica, Row, Rows, State, TransactError, Uuid};
 use tokio::time::Instant;
 
-use crate::nb::{LoadBalancer, Northbound, PATIENCE, config, in_time, names, new_lb, soon, until, until_state};
+use crate::nb::{Global, LoadBalancer, Northbound, PATIENCE, config, in_time, names, new_lb, soon, until, until_state};
 
 ovsdb_client::table! {
     pub(crate) struct NewerLoadBalancer = "Load_Balancer" {
@@ -108,6 +109,24 @@ async fn a_schema_conversion_is_followed_without_losing_a_row_from_sight() {
     .await;
     let counters = replica.client().counters();
     assert_eq!((counters.resyncs_schema_changed, counters.disconnects), (1, 0), "{counters:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_of_one_table_sleeps_through_the_changes_of_others() {
+    let (_server, replica) = open().await;
+    let mut changes = replica.changes_in(&[Global::TABLE]);
+    assert_eq!(soon(changes.next()).await.rows, Rows::Everything);
+    let (quiet, row) = (replica.snapshot().generation(), write(replica.client(), "a").await);
+    assert!(replica.snapshot().generation() > quiet, "the replica has it");
+    assert!(changes.next().now_or_never().is_none(), "nobody was woken");
+
+    let both = [new_lb(Uuid::new_v4(), "b"), Op::update(Global::TABLE, []).set("nb_cfg", 7).into()];
+    replica.client().transact(&both, in_time()).await.unwrap();
+    let news = soon(changes.next()).await;
+    let Rows::Some(rows) = &news.rows else { panic!("{:?}", news.rows) };
+    assert!(!rows.is_empty() && rows.iter().all(|row| &*row.table == Global::TABLE), "{rows:?}");
+    assert!(news.before.load_balancers.get(row).is_none(), "what it has seen before is as old as its last look");
+    assert_eq!(names(&news.after), ["a".into(), "b".into()]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
