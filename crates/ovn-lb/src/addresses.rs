@@ -134,11 +134,18 @@ impl Addresses {
         // A process that leads from the start has read them in this term.
         let is_fresh = self.lock().listed_since.is_some_and(|since| since >= term.began());
         let (listed, unlisted) = if is_fresh { Default::default() } else { self.list().await? };
-        let mut state = self.lock();
-        state.book.begin(listed, &unlisted, living, Moment::now());
-        self.tenants.add_all(state.book.tenants());
+        self.lock().book.begin(listed, &unlisted, living, Moment::now());
         self.stirred.notify_one();
         Ok(())
+    }
+
+    /// The term has begun, and everything is looked at once. Not before: who looks earlier knows of no term.
+    pub(crate) fn begun(&self, living: &[Living]) {
+        self.tenants.add_all(self.lock().book.tenants());
+        if let Some(kube_ovn) = &self.kube_ovn {
+            let elsewhere = living.iter().filter(|l| self.leaves_elsewhere(&l.owner.key, &l.addresses));
+            kube_ovn.begin_routes(elsewhere.map(|living| living.owner.key.clone()).collect());
+        }
     }
 
     /// Every `EIp` that there is, and those that the book has and that are not among them.
@@ -225,6 +232,7 @@ impl Addresses {
             state.waiting.remove(&owner.key);
             state.book.leave(owner, Moment::now())
         };
+        self.forget_routes(&owner.key);
         for key in &keys {
             self.store(key, term).await?;
         }

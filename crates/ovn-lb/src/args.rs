@@ -1,5 +1,6 @@
 //! What the controller can be told. Each flag has an environment twin.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -9,6 +10,21 @@ use groundcrew_core::service::ServiceArgs;
 use groundcrew_ovn::{Connection, Template};
 
 use crate::kube_ovn::AddressSource;
+
+/// What becomes of return routes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ReturnRoutes {
+    /// They are written, and go with the Services that need them.
+    Write,
+    /// The Service says which are missing.
+    Tell,
+}
+
+impl fmt::Display for ReturnRoutes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::Write { "write" } else { "tell" })
+    }
+}
 
 /// Flags of `groundcrew ovn-lb`.
 #[derive(Debug, Clone, clap::Args)]
@@ -52,6 +68,11 @@ pub struct Args {
     /// Where new addresses come from: kube-ovn, pools (our own), or auto: from kube-ovn where the cluster has it
     #[arg(long, env = "GROUNDCREW_ADDRESS_SOURCE", value_name = "SOURCE", default_value_t = AddressSource::Auto)]
     pub address_source: AddressSource,
+
+    /// What to do about the return routes that an address of a second external network needs in its Vpc's policyRoutes:
+    /// write them, or tell which are missing
+    #[arg(long, env = "GROUNDCREW_RETURN_ROUTES", value_name = "WHAT", default_value_t = ReturnRoutes::Write)]
+    pub return_routes: ReturnRoutes,
 
     /// How long a released address is not given to another Service: neighbours remember who had it
     #[arg(long, env = "GROUNDCREW_ADDRESS_REST", value_name = "TIME", default_value = "2m", value_parser = duration)]

@@ -27,6 +27,7 @@ use std::time::Duration;
 use groundcrew_api::kube_ovn::{OvnEip, OvnEipApply, OvnEipApplySpec, OvnEipType};
 use groundcrew_api::names::{annotation, label};
 use groundcrew_core::events::{Events, Severity, reference};
+use groundcrew_core::key::ServiceKey;
 use groundcrew_core::leader::{Moment, Term};
 use groundcrew_core::provider::{Caveat, ErrorKind, Owner, ProviderError};
 use k8s_openapi::api::core::v1::Service;
@@ -42,18 +43,29 @@ use crate::addresses::{Made, Need};
 use crate::error::Error;
 use decide::{Catalog, Keep, Next, Wish};
 use eips::{Eip, News};
+use routes::Routes;
 #[cfg(test)]
 use why::Why;
 
 pub use discover::AddressSource;
 pub(crate) use discover::discover;
 pub(crate) use places::Places;
+pub(crate) use routes::write_routes;
 pub(crate) use watch::{OvnEipSink, SubnetSink, VpcSink};
 
 const PAGE: u32 = 250;
 /// Steps of one look: drop what does not fit, make what does, and once more of each after a conflict.
 const MOST_STEPS: usize = 4;
 const FIELD_MANAGER: &str = "groundcrew";
+
+/// What may be written beside `OvnEip`s of our own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    /// Whether what kube-dc made for `EIp`s that are ours now is ours, too.
+    pub(crate) take_over: bool,
+    /// Whether return routes are written into Vpcs.
+    pub(crate) write_routes: bool,
+}
 
 pub(crate) struct KubeOvn {
     client: Client,
@@ -62,14 +74,17 @@ pub(crate) struct KubeOvn {
     events: Events,
     catalog: Mutex<Catalog>,
     places: Places,
+    routes: Routes,
     /// Something of ours waits for kube-ovn.
     unsettled: Notify,
 }
 
 impl KubeOvn {
-    pub(crate) fn new(client: Client, cluster: Arc<str>, deadline: Duration, events: Events, take_over: bool) -> Self {
+    pub(crate) fn new(client: Client, cluster: Arc<str>, deadline: Duration, events: Events, rules: Rules) -> Self {
+        let Rules { take_over, write_routes } = rules;
         let catalog = Mutex::new(Catalog { take_over, ..Catalog::default() });
-        Self { client, cluster, deadline, events, catalog, places: Places::default(), unsettled: Notify::new() }
+        let (places, routes, unsettled) = (Places::default(), Routes::new(write_routes), Notify::new());
+        Self { client, cluster, deadline, events, catalog, places, routes, unsettled }
     }
 
     /// Reads every `OvnEip` anew: a watch may lag behind the last writes of whoever led before, and an address that is
@@ -193,15 +208,60 @@ impl KubeOvn {
         }
     }
 
-    /// What is missing for these backends to answer on this address.
-    pub(crate) fn return_route(
+    /// Whether replies from one of these addresses need a way of their own.
+    pub(crate) fn leaves_elsewhere(&self, namespace: &str, egress: Option<&str>, addresses: &[IpAddr]) -> bool {
+        self.lock().leaves_elsewhere(namespace, egress, addresses)
+    }
+
+    /// What is missing for these backends to answer on these addresses.
+    pub(crate) fn missing_routes(
         &self,
         namespace: &str,
         egress: Option<&str>,
-        address: IpAddr,
+        addresses: &[IpAddr],
         backends: &BTreeSet<IpAddr>,
-    ) -> Option<Caveat> {
-        self.lock().return_route(namespace, egress, address, backends)
+    ) -> Vec<Caveat> {
+        let catalog = self.lock();
+        let vpc = catalog.networks.vpc_of(namespace).map(|vpc| &*vpc.name);
+        self.routes
+            .with_obstacle(vpc, |obstacle| catalog.missing_routes(namespace, egress, addresses, backends, obstacle))
+    }
+
+    /// A Service is served on these addresses by these backends from now on; on none, if there are none.
+    pub(crate) fn note_routes(
+        &self,
+        service: &ServiceKey,
+        egress: Option<&str>,
+        addresses: &[IpAddr],
+        backends: &BTreeSet<IpAddr>,
+    ) {
+        let needs = self.lock().needs(&service.namespace, egress, addresses, backends);
+        if self.routes.note(service, needs) {
+            self.look_at_all_routes();
+        }
+    }
+
+    /// A term begins: what these Services need is not known until they are looked at.
+    pub(crate) fn begin_routes(&self, unheard: BTreeSet<ServiceKey>) {
+        self.routes.begin(unheard);
+        self.look_at_all_routes();
+    }
+
+    /// The Vpc of a namespace has changed.
+    fn look_at_routes(&self, namespace: &str) {
+        let vpc = self.lock().networks.vpc_of(namespace).map(|vpc| (vpc.name.clone(), vpc.is_routed_by(&self.cluster)));
+        if let Some((vpc, has_ours)) = vpc
+            && (has_ours || self.routes.concern(&vpc))
+        {
+            self.routes.look(&vpc);
+        }
+    }
+
+    fn look_at_all_routes(&self) {
+        let vpcs = self.lock().networks.routed_by(&self.cluster);
+        for vpc in &vpcs {
+            self.routes.look(vpc);
+        }
     }
 
     /// Where kube-ovn says that the pods of each namespace live.

@@ -43,6 +43,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use groundcrew_core::drift::Attribute;
+use groundcrew_core::leader::Term;
 use groundcrew_core::runtime::{Runtime, StartError};
 use groundcrew_core::service;
 use groundcrew_core::watch::{Guarded, follow};
@@ -51,7 +52,7 @@ use kube::Api;
 use ovsdb_client::Replica;
 use tokio::sync::{broadcast, mpsc, watch};
 
-pub use args::Args;
+pub use args::{Args, ReturnRoutes};
 pub use kube_ovn::AddressSource;
 pub use leftovers::OvnLeftovers;
 pub use rows::{RowsArgs, rows};
@@ -59,7 +60,7 @@ pub use rows::{RowsArgs, rows};
 use addresses::{Addresses, EipSink, PoolSink, Rules};
 use commit::Committer;
 use desired::Site;
-use kube_ovn::{KubeOvn, OvnEipSink, SubnetSink, VpcSink, discover};
+use kube_ovn::{KubeOvn, OvnEipSink, SubnetSink, VpcSink, discover, write_routes};
 use memo::{Memos, Plans};
 use metrics::Metrics;
 use northd::Northd;
@@ -95,12 +96,10 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
     let (cluster, deadline) = (runtime.cluster_id.clone(), runtime.write_deadline);
     let found = discover(runtime, args.address_source).await?;
     let projects = Projects::default();
-    let kube_ovn = found
-        .kube_ovn
-        .then(|| {
-            KubeOvn::new(runtime.client.clone(), cluster.clone(), deadline, runtime.events.clone(), args.take_over)
-        })
-        .map(Arc::new);
+    let rules = kube_ovn::Rules { take_over: args.take_over, write_routes: args.return_routes == ReturnRoutes::Write };
+    let kube_ovn = found.kube_ovn.then(|| {
+        Arc::new(KubeOvn::new(runtime.client.clone(), cluster.clone(), deadline, runtime.events.clone(), rules))
+    });
     let addresses = Arc::new(Addresses::new(
         runtime.client.clone(),
         cluster.clone(),
@@ -131,21 +130,12 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
         let watch = follow(Api::all(runtime.client.clone()), PROJECTS, sink, runtime.ready.clone(), stop);
         runtime.tasks.spawn("Project watch", watch);
     }
+    let (begun, term) = watch::channel(None);
     if let Some(kube_ovn) = &kube_ovn {
-        follow_kube_ovn(runtime, kube_ovn, &addresses)?;
+        follow_kube_ovn(runtime, kube_ovn, &addresses, &term)?;
     }
-    let (client, ready, stop) = (&runtime.client, &runtime.ready, runtime.tasks.stop());
-    let sink = Guarded::new(EipSink::new(addresses.clone()), "eips", runtime)?;
-    let eips = follow(Api::all(client.clone()), EIPS, sink, ready.clone(), stop.clone());
-    let mut role = runtime.role.clone();
-    runtime.tasks.spawn("EIp watch", async move {
-        // A list that begins after the election is won need not be read again when the term begins.
-        let _ = tokio::time::timeout(ELECTION, role.wait_for(|role| role.term().is_some())).await;
-        eips.await;
-    });
-    let sink = Guarded::new(PoolSink::new(addresses.clone()), "addresspools", runtime)?;
-    let pools = follow(Api::all(client.clone()), POOLS, sink, ready.clone(), stop.clone());
-    runtime.tasks.spawn("AddressPool watch", pools);
+    follow_addresses(runtime, &addresses)?;
+    let (ready, stop) = (&runtime.ready, runtime.tasks.stop());
     let client_ = view.replica.client().clone();
     let connection = groundcrew_ovn::follow(client_, metrics.connected, ready.clone(), stop.clone(), || {});
     runtime.tasks.spawn("OVN connection", connection);
@@ -159,7 +149,6 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
     let avoiding = addresses::avoid(addresses.clone(), view.clone(), stop.clone());
     runtime.tasks.spawn("taken addresses", avoiding);
 
-    let (begun, term) = watch::channel(None);
     runtime.tasks.spawn("EIp queue", addresses::serve(addresses.clone(), term.clone(), runtime.clone()));
     runtime.tasks.spawn("AddressPool status", addresses::report(addresses.clone(), term, runtime.clone()));
 
@@ -192,8 +181,30 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
     service::start(runtime, &args.class, &args.service, &provider)
 }
 
+/// Starts the watches of what addresses are given out by.
+fn follow_addresses(runtime: &Runtime, addresses: &Arc<Addresses>) -> Result<(), StartError> {
+    let (client, ready, stop) = (&runtime.client, &runtime.ready, runtime.tasks.stop());
+    let sink = Guarded::new(EipSink::new(addresses.clone()), "eips", runtime)?;
+    let eips = follow(Api::all(client.clone()), EIPS, sink, ready.clone(), stop.clone());
+    let mut role = runtime.role.clone();
+    runtime.tasks.spawn("EIp watch", async move {
+        // A list that begins after the election is won need not be read again when the term begins.
+        let _ = tokio::time::timeout(ELECTION, role.wait_for(|role| role.term().is_some())).await;
+        eips.await;
+    });
+    let sink = Guarded::new(PoolSink::new(addresses.clone()), "addresspools", runtime)?;
+    let pools = follow(Api::all(client.clone()), POOLS, sink, ready.clone(), stop.clone());
+    runtime.tasks.spawn("AddressPool watch", pools);
+    Ok(())
+}
+
 /// Starts the watches of kube-ovn's objects, and whoever looks after them.
-fn follow_kube_ovn(runtime: &Runtime, kube_ovn: &Arc<KubeOvn>, addresses: &Arc<Addresses>) -> Result<(), StartError> {
+fn follow_kube_ovn(
+    runtime: &Runtime,
+    kube_ovn: &Arc<KubeOvn>,
+    addresses: &Arc<Addresses>,
+    term: &watch::Receiver<Option<Term>>,
+) -> Result<(), StartError> {
     let (client, ready, stop) = (&runtime.client, &runtime.ready, runtime.tasks.stop());
     let sink = Guarded::new(OvnEipSink::new(kube_ovn.clone(), addresses.clone()), "ovn_eips", runtime)?;
     let eips = follow(Api::all(client.clone()), OVN_EIPS, sink, ready.clone(), stop.clone());
@@ -204,6 +215,9 @@ fn follow_kube_ovn(runtime: &Runtime, kube_ovn: &Arc<KubeOvn>, addresses: &Arc<A
     let sink = Guarded::new(VpcSink::new(kube_ovn.clone(), addresses.clone()), "vpcs", runtime)?;
     let vpcs = follow(Api::all(client.clone()), VPCS, sink, ready.clone(), stop.clone());
     runtime.tasks.spawn("Vpc watch", vpcs);
+    let waking = addresses.clone();
+    let writing = write_routes(kube_ovn.clone(), term.clone(), move |services| waking.wake(services), runtime.clone());
+    runtime.tasks.spawn("return routes", writing);
     let (kube_ovn, addresses, role, stop) = (kube_ovn.clone(), addresses.clone(), runtime.role.clone(), stop.clone());
     runtime.tasks.spawn("OvnEip janitor", async move {
         kube_ovn.tidy(role, |owner| addresses.wake_owner(owner), stop).await;

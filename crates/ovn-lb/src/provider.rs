@@ -71,7 +71,7 @@ impl Ovn {
         let mut desired = desired(&want, &self.site);
         let kept = self.addresses.kept(&want.ask);
         let mut caveats = self.addresses.caveats(&want.ask);
-        caveats.extend(outside.into_iter().chain(kept).chain(self.addresses.return_routes(&want)));
+        caveats.extend(outside.into_iter().chain(kept).chain(self.addresses.missing_routes(&want)));
         match health::asked(&want) {
             Ok(None) => {}
             Ok(Some(options)) => caveats.extend(self.probe(&mut desired, &options, nb)?),
@@ -91,6 +91,16 @@ impl Ovn {
         let message =
             format!("the OVN load balancer {name} ({uuid}) has none of the Service's addresses and is not taken over");
         Some(Caveat { reason: "TakeOverRefused", message, stops: false })
+    }
+
+    /// Sees to it that what its backends answer leaves by the network that it came from.
+    fn steer(&self, want: &Wanted, nb: &Northbound) {
+        let key = &want.owner().key;
+        if self.addresses.leaves_elsewhere(key, &want.addresses) {
+            self.addresses.note_routes(&fence(want, &self.site.router_of(&key.namespace), nb).0);
+        } else {
+            self.addresses.forget_routes(key);
+        }
     }
 
     /// Adds health checks, and asks to be woken when a backend's port changes.
@@ -187,6 +197,7 @@ impl LoadBalancers for Ovn {
         self.addresses.avoid(taken(&*self.view.now()?));
         self.addresses.begin(term, living).await?;
         self.begun.send_replace(Some(term.clone()));
+        self.addresses.begun(living);
         Ok(())
     }
 
@@ -201,6 +212,7 @@ impl LoadBalancers for Ovn {
             self.ports.read().await;
         }
         let caveats = self.settle(|nb| self.wish(want, nb), term).await?;
+        self.steer(want, &*self.view.now()?);
         Ok(self.reachable(want, caveats))
     }
 
@@ -259,7 +271,8 @@ impl LoadBalancers for Ovn {
         let (router, switch) = (self.site.router_of(&key.namespace), self.site.switch_of(&key.namespace));
         let question = Question { uid: *uid, fingerprint, router: &router, switch: &switch, addresses, nb: &nb };
         // What kube-ovn says about its addresses and routes is no part of the memo.
-        let is_safe = self.addresses.caveats(&want.ask).is_empty() && self.addresses.return_routes(want).is_empty();
+        let is_safe =
+            self.addresses.caveats(&want.ask).is_empty() && !self.addresses.leaves_elsewhere(key, &want.addresses);
         let is_settled = settled.as_ref() == Some(&want.addresses) && is_safe;
         if is_settled && self.memos.holds(&question) {
             return Verdict::Same(self.reachable(want, Vec::new()));
@@ -283,6 +296,7 @@ impl LoadBalancers for Ovn {
             let found = settled.map_or_else(|| "no EIp says so".to_owned(), |found| format!("{found:?}"));
             differences.push(Difference { kind: "address", expected: format!("{:?}", want.addresses), found });
         }
+        self.steer(want, &nb);
         if differences.is_empty() {
             if caveats.is_empty() && is_plain(want) && !self.site.take_over && self.site.group.is_none() {
                 self.memos.note(&question);

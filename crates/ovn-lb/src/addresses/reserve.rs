@@ -64,14 +64,33 @@ impl Addresses {
     }
 
     /// What keeps the backends of this Service from answering on its addresses; no I/O.
-    pub(crate) fn return_routes(&self, want: &Wanted) -> Vec<Caveat> {
+    pub(crate) fn missing_routes(&self, want: &Wanted) -> Vec<Caveat> {
         let Some(kube_ovn) = &self.kube_ovn else { return Vec::new() };
         let namespace = &*want.owner().key.namespace;
         let egress = self.projects.egress_of(namespace);
-        let backends: BTreeSet<_> =
-            want.frontends.iter().flat_map(|frontend| &frontend.backends).map(|b| b.address).collect();
-        let missing = |address: &IpAddr| kube_ovn.return_route(namespace, egress.as_deref(), *address, &backends);
-        want.addresses.iter().filter_map(missing).collect()
+        kube_ovn.missing_routes(namespace, egress.as_deref(), &want.addresses, &backends(want))
+    }
+
+    /// Whether replies from the addresses of this Service need a way of their own; no I/O.
+    pub(crate) fn leaves_elsewhere(&self, service: &ServiceKey, addresses: &[IpAddr]) -> bool {
+        let Some(kube_ovn) = &self.kube_ovn else { return false };
+        let egress = self.projects.egress_of(&service.namespace);
+        kube_ovn.leaves_elsewhere(&service.namespace, egress.as_deref(), addresses)
+    }
+
+    /// This Service is served as it wants to be: the backends that are in its wish get their way back.
+    pub(crate) fn note_routes(&self, want: &Wanted) {
+        let Some(kube_ovn) = &self.kube_ovn else { return };
+        let service = &want.owner().key;
+        let egress = self.projects.egress_of(&service.namespace);
+        kube_ovn.note_routes(service, egress.as_deref(), &want.addresses, &backends(want));
+    }
+
+    /// This Service needs no way back any more.
+    pub(crate) fn forget_routes(&self, service: &ServiceKey) {
+        if let Some(kube_ovn) = &self.kube_ovn {
+            kube_ovn.note_routes(service, None, &[], &BTreeSet::new());
+        }
     }
 
     fn made(&self, ask: &AddressAsk, addresses: &[IpAddr]) -> Vec<Made> {
@@ -128,6 +147,10 @@ impl Addresses {
     pub(crate) fn wake_waiting_for_address(&self) {
         self.wake_waiting(&mut self.lock());
     }
+}
+
+fn backends(want: &Wanted) -> BTreeSet<IpAddr> {
+    want.frontends.iter().flat_map(|frontend| &frontend.backends).map(|backend| backend.address).collect()
 }
 
 fn services_of(state: &State, namespace: &str) -> Vec<ServiceKey> {

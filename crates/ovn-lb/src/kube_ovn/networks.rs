@@ -6,12 +6,13 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use groundcrew_api::kube_ovn as api;
-use groundcrew_api::names::label;
+use groundcrew_api::names::{annotation, label};
 use ipnet::IpNet;
 use kube::ResourceExt;
 
 use super::eips::Eips;
 use super::places::Place;
+use super::routes::owners;
 use crate::addresses::Family;
 
 /// A logical switch: a project's own, or an external network.
@@ -146,9 +147,10 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
-fn reroute(route: &api::PolicyRoute) -> Option<(Box<str>, IpAddr)> {
-    route.action.as_deref().filter(|action| *action == "reroute")?;
-    Some((route.matches.as_deref()?.trim().into(), route.next_hop_ip.as_deref()?.trim().parse().ok()?))
+fn policy(route: &api::PolicyRoute) -> Option<(Box<str>, Option<IpAddr>)> {
+    let is_reroute = route.action.as_deref() == Some("reroute");
+    let next_hop = route.next_hop_ip.as_deref().filter(|_| is_reroute).and_then(|hop| hop.trim().parse().ok());
+    Some((route.matches.as_deref()?.trim().into(), next_hop))
 }
 
 /// A logical router and what is behind it.
@@ -160,8 +162,10 @@ pub(crate) struct Vpc {
     default_switch: Option<Arc<str>>,
     is_connected: bool,
     extra: BTreeSet<Box<str>>,
-    /// What is sent another way than the routes say: match and next hop.
-    reroutes: BTreeSet<(Box<str>, IpAddr)>,
+    /// What the router's policies match, and the next hop of what they send another way than the routes say.
+    policies: BTreeSet<(Box<str>, Option<IpAddr>)>,
+    /// The clusters that have entries of theirs among them.
+    routed_by: BTreeSet<String>,
 }
 
 impl Vpc {
@@ -175,13 +179,24 @@ impl Vpc {
             default_switch: status.default_logical_switch.map(Into::into),
             is_connected: vpc.spec.enable_external,
             extra: extra.map(|name| name.as_str().into()).collect(),
-            reroutes: vpc.spec.policy_routes.iter().filter_map(reroute).collect(),
+            policies: vpc.spec.policy_routes.iter().filter_map(policy).collect(),
+            routed_by: owners(vpc.annotations().get(annotation::POLICY_ROUTES).map(String::as_str)),
         }
+    }
+
+    /// Whether it has entries of this cluster.
+    pub(super) fn is_routed_by(&self, cluster: &str) -> bool {
+        self.routed_by.contains(cluster)
     }
 
     /// Whether packets of this match are sent there.
     pub(crate) fn reroutes(&self, matches: &str, next_hop: IpAddr) -> bool {
-        self.reroutes.contains(&(matches.into(), next_hop))
+        self.policies.contains(&(matches.into(), Some(next_hop)))
+    }
+
+    /// Whether there is a policy for packets of this match, whatever it does.
+    pub(crate) fn matches(&self, matches: &str) -> bool {
+        self.policies.range((matches.into(), None)..).next().is_some_and(|(first, _)| **first == *matches)
     }
 
     /// Whether packets from this Subnet reach the router. A router port says so for sure: its address is an `OvnEip`.
@@ -258,6 +273,11 @@ impl Networks {
         }
         let listed = vpc.namespaces.into_iter().collect::<Vec<_>>();
         Some(self.behind(name).into_iter().chain(listed).collect())
+    }
+
+    /// The Vpcs that have entries of this cluster.
+    pub(super) fn routed_by(&self, cluster: &str) -> Vec<Arc<str>> {
+        self.vpcs.values().filter(|vpc| vpc.is_routed_by(cluster)).map(|vpc| vpc.name.clone()).collect()
     }
 
     pub(crate) fn vpc_names(&self) -> BTreeSet<Arc<str>> {

@@ -334,8 +334,9 @@ fn an_address_of_a_second_network_needs_a_return_route_for_each_backend() {
     world.catalog.networks.put_vpc(vpc(json!([])));
     let backends: BTreeSet<IpAddr> = ["10.1.0.4", "10.1.0.5", "fd00::4"].map(|text| text.parse().unwrap()).into();
     let told = |world: &World, egress, address: &str| {
-        let missing = world.catalog.return_route("shop", egress, address.parse().unwrap(), &backends);
-        missing.map(|caveat| caveat.message)
+        let (address, told) = ([address.parse().unwrap()], routes::Obstacle::Forbidden);
+        let mut missing = world.catalog.missing_routes("shop", egress, &address, &backends, told);
+        missing.pop().map(|caveat| caveat.message)
     };
     assert_eq!(told(&world, None, "192.0.2.2"), None, "the default network");
     assert_eq!(told(&world, Some("cloud"), "100.64.0.9"), None, "the project leaves by it");

@@ -93,6 +93,7 @@ fn spread(kube_ovn: &KubeOvn, addresses: &Addresses, concerned: Option<BTreeSet<
     for namespace in namespaces {
         let place = kube_ovn.lock().networks.place(&namespace);
         kube_ovn.places.set(&namespace, place);
+        kube_ovn.look_at_routes(&namespace);
         addresses.wake_project(&namespace);
     }
     addresses.wake_waiting_for_address();

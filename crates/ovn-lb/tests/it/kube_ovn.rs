@@ -1,6 +1,7 @@
 //! Addresses from kube-ovn, whose controller says little and forgets some. On an API server of their own: what it serves
 //! decides where addresses come from.
 
+mod routes;
 mod take_over;
 
 use anyhow::{Result, ensure};

@@ -83,6 +83,12 @@ impl KubeOvn {
         Api::all_with(self.client.clone(), &resource("OvnEip", "ovn-eips"))
     }
 
+    /// `Vpc`s, whatever they say.
+    #[must_use]
+    pub fn vpcs(&self) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), &resource("Vpc", "vpcs"))
+    }
+
     /// Makes an object of kube-ovn's, or makes it say this.
     pub async fn put(&self, kind: &str, name: &str, labels: Value, spec: Value) -> Result<DynamicObject> {
         let plural = match kind {
@@ -100,9 +106,8 @@ impl KubeOvn {
 
     /// What kube-ovn says about a Vpc.
     pub async fn put_vpc_status(&self, name: &str, status: Value) -> Result<()> {
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource("Vpc", "vpcs"));
         let patch = json!({ "status": status });
-        api.patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        self.vpcs().patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
         Ok(())
     }
 }
