@@ -9,6 +9,7 @@
 
 mod book;
 mod eip;
+mod nodes;
 mod pool;
 mod report;
 mod reserve;
@@ -49,6 +50,7 @@ pub(crate) use eip::EipKey;
 pub(crate) use pool::Family;
 
 pub(crate) use book::bound_to;
+pub(crate) use nodes::NodeSink;
 pub(crate) use report::report;
 pub(crate) use taken::{avoid, taken};
 pub(crate) use tenant::serve;

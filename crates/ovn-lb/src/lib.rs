@@ -57,7 +57,7 @@ pub use kube_ovn::AddressSource;
 pub use leftovers::OvnLeftovers;
 pub use rows::{RowsArgs, rows};
 
-use addresses::{Addresses, EipSink, PoolSink, Rules};
+use addresses::{Addresses, EipSink, NodeSink, PoolSink, Rules};
 use commit::Committer;
 use desired::Site;
 use kube_ovn::{KubeOvn, OvnEipSink, SubnetSink, VpcSink, discover, write_routes};
@@ -73,6 +73,7 @@ use waiting::Waiting;
 
 const EIPS: &str = "the cache of EIps";
 const POOLS: &str = "the cache of AddressPools";
+const NODES: &str = "the cache of Nodes";
 const OVN_EIPS: &str = "the cache of OvnEips";
 const SUBNETS: &str = "the cache of Subnets";
 const VPCS: &str = "the cache of Vpcs";
@@ -118,7 +119,7 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
     let (committer, committing) =
         Committer::new(view.clone(), cluster.clone(), deadline, metrics.clone(), northd.clone());
 
-    let mut needs = vec![OVN, EIPS, POOLS];
+    let mut needs = vec![OVN, EIPS, POOLS, NODES];
     needs.extend(found.projects.then_some(PROJECTS));
     needs.extend(found.kube_ovn.then_some([OVN_EIPS, SUBNETS, VPCS]).into_iter().flatten());
     for what in &needs {
@@ -195,6 +196,9 @@ fn follow_addresses(runtime: &Runtime, addresses: &Arc<Addresses>) -> Result<(),
     let sink = Guarded::new(PoolSink::new(addresses.clone()), "addresspools", runtime)?;
     let pools = follow(Api::all(client.clone()), POOLS, sink, ready.clone(), stop.clone());
     runtime.tasks.spawn("AddressPool watch", pools);
+    let sink = Guarded::new(NodeSink::new(addresses.clone()), "nodes", runtime)?;
+    let nodes = follow(Api::all(client.clone()), NODES, sink, ready.clone(), stop.clone());
+    runtime.tasks.spawn("Node watch", nodes);
     Ok(())
 }
 

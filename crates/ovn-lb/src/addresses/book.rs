@@ -49,8 +49,10 @@ pub(crate) struct Book {
     /// The `EIp`s of ours that say a Service uses them, or should say so.
     by_service: BTreeMap<ServiceKey, BTreeSet<EipKey>>,
     resting: BTreeMap<IpAddr, Moment>,
-    /// What is taken by something that is no `EIp`.
+    /// What is taken by something in OVN that is no `EIp`.
     taken: Taken,
+    /// What the cluster's own nodes have.
+    nodes: BTreeSet<IpAddr>,
     /// Objects that we deleted and whose end the watch has not told yet. What it still tells of them is old.
     gone: BTreeSet<Uuid>,
     /// Where the search in each pool goes on.
@@ -101,6 +103,7 @@ impl Book {
             by_service: BTreeMap::new(),
             resting: BTreeMap::new(),
             taken: Taken::new(),
+            nodes: BTreeSet::new(),
             gone: BTreeSet::new(),
             last: BTreeMap::new(),
         }
@@ -109,6 +112,16 @@ impl Book {
     /// Whether anything changed. What was given out before stays given out.
     pub(crate) fn avoid(&mut self, taken: Taken) -> bool {
         std::mem::replace(&mut self.taken, taken) != self.taken
+    }
+
+    /// The same for what the nodes have.
+    pub(crate) fn avoid_nodes(&mut self, nodes: BTreeSet<IpAddr>) -> bool {
+        std::mem::replace(&mut self.nodes, nodes) != self.nodes
+    }
+
+    /// What has this address though no `EIp` says so.
+    fn taken_by(&self, address: IpAddr) -> Option<&'static str> {
+        self.taken.get(&address).copied().or_else(|| self.nodes.contains(&address).then_some("a node of the cluster"))
     }
 
     /// Whether anything changed. What was given out stays given out, in the pool or not.
@@ -228,9 +241,7 @@ impl Book {
                 return Err(Error::AddressOutside { address, namespace: namespace.to_owned() });
             };
             self.check_free(address, namespace)?;
-            if let Some(what) = self.taken.get(&address) {
-                return Err(Error::AddressTaken { address, holder: (*what).to_owned() });
-            }
+            self.check_not_taken(address)?;
             self.check_limit(namespace, pool)?;
             return match self.rests(address, now) {
                 Some(left) => Err(Error::AddressRests { address, left }),
@@ -238,7 +249,7 @@ impl Book {
             };
         }
         let is_free = |address| {
-            let taken = self.taken.contains_key(&address) || self.holders(address).next().is_some();
+            let taken = self.taken_by(address).is_some() || self.holders(address).next().is_some();
             !taken && self.rests(address, now).is_none()
         };
         let open = pools.iter().filter(|pool| self.check_limit(namespace, pool).is_ok());
@@ -278,6 +289,14 @@ impl Book {
     pub(crate) fn assign(&mut self, owner: &Owner, need: &Need, now: Moment) -> Result<EipKey, Error> {
         let (pool, address) = self.choose(need, now)?;
         self.reserve(owner, address, pool)
+    }
+
+    /// Refuses an address that something has which is no `EIp`.
+    pub(crate) fn check_not_taken(&self, address: IpAddr) -> Result<(), Error> {
+        match self.taken_by(address) {
+            Some(what) => Err(Error::AddressTaken { address, holder: what.to_owned() }),
+            None => Ok(()),
+        }
     }
 
     fn check_free(&self, address: IpAddr, namespace: &str) -> Result<(), Error> {

@@ -30,7 +30,9 @@ impl Addresses {
         term: &Term,
     ) -> Result<(Arc<str>, IpAddr), Error> {
         if let Some(requested) = need.requested {
-            self.lock().book.check_unused(requested, &owner.key.namespace)?;
+            let state = self.lock();
+            state.book.check_unused(requested, &owner.key.namespace)?;
+            state.book.check_not_taken(requested)?;
         }
         let (name, address) = kube_ovn.assign(owner, need, term).await?;
         // kube-ovn gives an address away while somebody uses it, once his OvnEip is deleted. He keeps it.

@@ -34,6 +34,7 @@ impl Addresses {
         let mut state = self.lock();
         if state.book.avoid(taken) {
             self.wake_waiting(&mut state);
+            self.stirred.notify_one();
         }
     }
 }

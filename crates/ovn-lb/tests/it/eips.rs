@@ -4,6 +4,7 @@ use groundcrew_api::address_pool::AddressPool;
 use groundcrew_api::eip::{EIp, EIpSpec, EIpStatus, OwnershipType};
 use groundcrew_testkit::eventually;
 use groundcrew_testkit::ovn::Northbound;
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -226,6 +227,38 @@ async fn a_pool_says_how_much_of_it_is_used_and_a_namespace_gets_as_many_as_it_m
     pools.replace(&project.namespace, &PostParams::default(), &pool).await.unwrap();
     project.create("asks", json!({ "loadBalancerIP": project.address(1) })).await;
     project.until_reason("asks", "AddressRests").await;
+}
+
+#[tokio::test]
+async fn what_a_node_has_is_not_given_out() {
+    let project = Project::new("nodes").await;
+    let northbound = project.northbound().await;
+    let nodes: Api<Node> = Api::all(project.client.clone());
+    let name = format!("node-{}", project.namespace);
+    let node = json!({ "metadata": { "name": name } });
+    nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+    let status = json!({ "status": { "addresses": [
+        { "type": "Hostname", "address": project.address(3) },
+        { "type": "InternalIP", "address": project.address(1) },
+        { "type": "ExternalIP", "address": project.address(2) },
+    ] } });
+    nodes.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    project.pool(4).await;
+    let _controller = project.controller(&northbound).await;
+    assert_eq!(project.served("web").await, project.address(3));
+    project.create("node", json!({ "loadBalancerIP": project.address(2) })).await;
+    let message = project.until_reason("node", "AddressTaken").await;
+    assert!(message.contains("a node"), "{message}");
+    let pools: Api<AddressPool> = Api::all(project.client.clone());
+    eventually("the pool counts it as not free", SOON, async || {
+        let counts = pools.get(&project.namespace).await?.status.unwrap_or_default().ipv4.unwrap_or_default();
+        anyhow::ensure!((counts.used, counts.free) == (1, 1), "{counts:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    nodes.delete(&name, &DeleteParams::default()).await.unwrap();
+    assert_eq!(project.until_served("node").await, project.address(2), "it is given as soon as the node is gone");
 }
 
 #[tokio::test]

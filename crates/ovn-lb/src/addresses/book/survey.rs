@@ -69,13 +69,20 @@ impl Book {
             return None;
         }
         let first = || EipKey { namespace: "".into(), name: "".into() };
-        let taken = pool.parts(family).map(|(start, end)| {
+        let (mut used, mut kept_back) = (0, 0);
+        for (start, end) in pool.parts(family) {
             let within = self.by_address.range((start, first())..).take_while(|(address, _)| *address <= end);
-            within.map(|(address, _)| address).collect::<BTreeSet<_>>().len() as u128
-        });
-        let taken = taken.sum::<u128>();
+            let held: BTreeSet<_> = within.map(|(address, _)| *address).collect();
+            let in_ovn = self.taken.range(start..=end).map(|(address, _)| address);
+            // What is living stays used, even where something else has it by now.
+            let others: BTreeSet<_> =
+                in_ovn.chain(self.nodes.range(start..=end)).filter(|address| !held.contains(address)).collect();
+            used += held.len() as u128;
+            kept_back += others.len() as u128;
+        }
         let shown = |count: u128| i64::try_from(count).unwrap_or(i64::MAX);
-        Some(AddressCounts { used: shown(taken + outside), free: shown(pool.size(family).saturating_sub(taken)) })
+        let free = pool.size(family).saturating_sub(used + kept_back);
+        Some(AddressCounts { used: shown(used + outside), free: shown(free) })
     }
 
     fn resting_of(&self, pool: &Pool, present: &[RestingAddress], now: Moment, wall: Timestamp) -> Vec<RestingAddress> {

@@ -144,3 +144,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_ovn_and_the_nodes_have_is_neither_given_out_nor_free() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);
+    let address = |n: u8| IpAddr::from([192, 0, 2, n]);
+    world.book.avoid([(address(0), "a router port"), (address(2), "a NAT rule in OVN")].into());
+    world.book.avoid_nodes([address(1), address(2), address(99)].into());
+    let mut told = Statuses::new();
+    assert_eq!(world.serve("web").unwrap(), "192.0.2.3");
+    report(&world, &mut told, Timestamp::UNIX_EPOCH);
+    let counts = told["a"].ipv4.unwrap();
+    assert_eq!((counts.used, counts.free), (1, 4));
+
+    // A node comes that has the address of a living Service: it stays used, and is counted once.
+    world.book.avoid_nodes([address(3)].into());
+    report(&world, &mut told, Timestamp::UNIX_EPOCH);
+    let counts = told["a"].ipv4.unwrap();
+    assert_eq!((counts.used, counts.free), (1, 5));
+    assert_eq!(world.serve("web").unwrap(), "192.0.2.3");
+}
