@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use groundcrew_api::eip::{EIpOwner, OwnershipType};
 use groundcrew_testkit::eventually;
+use groundcrew_testkit::ovn::Northbound;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::{Project, SOON, addresses, rows};
 
@@ -211,4 +212,100 @@ async fn a_living_address_survives_its_pool_its_eip_and_a_restart() {
     .await
     .unwrap();
     assert_eq!(project.until_served("web").await, address);
+}
+
+/// The virtual addresses of all rows with their backends.
+async fn vips(northbound: &Northbound) -> BTreeMap<String, String> {
+    let said = northbound.nbctl(["--format=json", "--columns=vips", "list", "Load_Balancer"]).await.unwrap();
+    let table: Value = serde_json::from_str(&said).unwrap();
+    let rows = table["data"].as_array().unwrap().iter().flat_map(|row| row[0][1].as_array().unwrap());
+    rows.map(|pair| (pair[0].as_str().unwrap().to_owned(), pair[1].as_str().unwrap().to_owned())).collect()
+}
+
+#[tokio::test]
+async fn fifty_ports_are_served_as_two_rows_and_each_follows_its_own_edit() {
+    let project = Project::new("fifty").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    let protocol = |n: u16| if n.is_multiple_of(2) { "TCP" } else { "UDP" };
+    let port = |n: u16, number: u16| json!({ "name": format!("p{n}"), "port": number, "protocol": protocol(n) });
+    let ports: Vec<_> = (0..50).map(|n| port(n, 8000 + n)).collect();
+    let targets =
+        (0..50).map(|n| json!({ "name": format!("p{n}"), "protocol": protocol(n), "port": 9000 + n })).collect();
+    project.slice("many", "many", targets, &["10.1.0.41", "10.1.0.42"]).await;
+    project.create("many", json!({ "ports": ports })).await;
+    let address = project.until_served("many").await;
+    let expected: BTreeMap<_, _> = (0..50)
+        .map(|n| (format!("{address}:{}", 8000 + n), format!("10.1.0.41:{0},10.1.0.42:{0}", 9000 + n)))
+        .collect();
+    assert_eq!(vips(&northbound).await, expected);
+    let before = rows(&northbound).await;
+    assert_eq!(before.matches("_uuid").count(), 2, "{before}");
+
+    let moved: Vec<_> = (1..50).map(|n| port(n, if n == 49 { 7000 } else { 8000 + n })).collect();
+    let edit = json!({ "spec": { "ports": moved } });
+    project.services().patch("many", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
+    let mut expected = expected;
+    expected.remove(&format!("{address}:8000"));
+    let last = expected.remove(&format!("{address}:8049")).unwrap();
+    expected.insert(format!("{address}:7000"), last);
+    eventually("the rows follow", SOON, async || {
+        let found = vips(&northbound).await;
+        anyhow::ensure!(found == expected, "{} virtual addresses", found.len());
+        Ok(())
+    })
+    .await
+    .unwrap();
+    assert_eq!(addresses(&project.services().get("many").await.unwrap()), [address]);
+}
+
+/// More than a look takes.
+const EDITS: u16 = 120;
+
+#[tokio::test]
+async fn a_service_edited_faster_than_it_is_looked_at_ends_as_the_last_edit_says() {
+    let project = Project::new("hasty").await;
+    let northbound = project.northbound().await;
+    project.pool(100).await;
+    let controller = project.controller(&northbound).await;
+    project.served("web").await;
+    let services = project.services();
+    for n in 1..=EDITS {
+        let ports = json!([{ "name": "http", "port": 1000 + n, "targetPort": "web" }]);
+        let kind = if n % 10 == 5 { "ClusterIP" } else { "LoadBalancer" };
+        let (class, node_ports) =
+            if kind == "LoadBalancer" { (json!(project.class), json!(false)) } else { (Value::Null, Value::Null) };
+        let edit = json!({ "spec": {
+            "type": kind, "loadBalancerClass": class, "allocateLoadBalancerNodePorts": node_ports, "ports": ports,
+        } });
+        services.patch("web", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
+        if n % 3 == 0 {
+            project.endpoints("web", 8000 + n, &["10.1.0.41"]).await;
+        }
+    }
+    let settled = async |what: &str, vip: String, backend: String| {
+        eventually(what, SOON, async || {
+            let service = services.get("web").await?;
+            let [published] = &addresses(&service)[..] else { anyhow::bail!("{:?}", service.status) };
+            let found = vips(&northbound).await;
+            let expected = BTreeMap::from([(format!("{published}:{vip}"), backend.clone())]);
+            anyhow::ensure!(found == expected, "{found:?} instead of {expected:?}");
+            Ok(published.clone())
+        })
+        .await
+        .unwrap()
+    };
+    let last = settled("the last edit counts", (1000 + EDITS).to_string(), format!("10.1.0.41:{}", 8000 + EDITS)).await;
+    assert_eq!(project.eip_list().await.len(), 1, "nothing is left of the states in between");
+    // What came in between may have cost the address; edits of ports alone may not.
+    for n in 1..=EDITS {
+        let edit = json!({ "spec": { "ports": [{ "name": "http", "port": 2000 + n, "targetPort": "web" }] } });
+        services.patch("web", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
+    }
+    let vip = (2000 + EDITS).to_string();
+    assert_eq!(settled("the last port counts", vip, format!("10.1.0.41:{}", 8000 + EDITS)).await, last);
+    project.delete("web").await;
+    assert_eq!((northbound.nbctl(["lb-list"]).await.unwrap(), project.eip_list().await.len()), (String::new(), 0));
+    controller.stop().await;
 }
