@@ -32,6 +32,7 @@ use groundcrew_core::key::ServiceKey;
 use groundcrew_core::leader::{Moment, Term};
 use groundcrew_core::provider::{AddressAsk, Caveat, Living, Look, Owned, Owner, ProviderError};
 use groundcrew_core::queue::Queue;
+use k8s_openapi::api::core::v1::Service;
 use kube::api::ListParams;
 use kube::core::DeserializeGuard;
 use kube::{Api, Client, Resource};
@@ -57,6 +58,9 @@ pub(crate) use tenant::serve;
 pub(crate) use watch::{EipSink, PoolSink};
 
 const PAGE: u32 = 250;
+
+/// Of those who are asked for in one scan.
+const MOST_STRANGERS: usize = 64;
 
 pub(crate) struct Addresses {
     client: Client,
@@ -251,6 +255,22 @@ impl Addresses {
         // One that an EIp refers to goes with it.
         let alone = reserved.into_iter().filter(|(name, _)| !references.contains(&**name));
         owned.chain(alone.map(|(name, owner)| Owned { owner, what: format!("OvnEip {name}") })).collect()
+    }
+
+    /// Users of our `EIp`s that are names and nothing else: no Service is called so. They have a uid that nobody has, so
+    /// that whoever comes under such a name meanwhile is not taken for one of them.
+    pub(crate) async fn forgotten(&self) -> Vec<Owned> {
+        let strangers: Vec<_> =
+            self.lock().book.strangers().map(|(key, service)| (key.clone(), service)).take(MOST_STRANGERS).collect();
+        let mut forgotten = Vec::new();
+        for (key, service) in strangers {
+            let api: Api<Service> = Api::namespaced(self.client.clone(), &service.namespace);
+            if let Ok(Ok(None)) = tokio::time::timeout(self.deadline, api.get_metadata_opt(&service.name)).await {
+                let what = format!("the name of Service {} on EIp {key}", service.name);
+                forgotten.push(Owned { owner: Owner { key: service, uid: Uuid::nil() }, what });
+            }
+        }
+        forgotten
     }
 
     fn forget(&self, key: &EipKey) {

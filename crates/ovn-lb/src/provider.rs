@@ -309,6 +309,7 @@ impl LoadBalancers for Ovn {
 
     async fn owned(&self) -> Result<Listing<Owned>, ProviderError> {
         let mut items = self.addresses.owned();
+        items.extend(self.addresses.forgotten().await);
         let Ok(nb) = self.view.now() else { return Ok(Listing::incomplete(items)) };
         let rows = nb.load_balancers.iter().filter_map(|(_, row)| {
             let owner = marks::owner(&row.external_ids, &self.site.cluster)?;

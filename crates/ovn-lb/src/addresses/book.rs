@@ -483,16 +483,30 @@ impl Book {
         each.collect()
     }
 
-    /// Every `EIp` that this cluster made, once for each user that is known; one without users belongs to whom it was
-    /// made for. While others share it, it is not his any more once he has left.
+    /// Every `EIp` that this cluster serves, once for each user that is known; one that it made and that has no users belongs
+    /// to whom it was made for. While others share it, it is not his any more once he has left.
     pub(crate) fn owned(&self) -> impl Iterator<Item = (&EipKey, Owner)> {
-        self.holdings.iter().flat_map(|(key, holding)| {
+        self.served().flat_map(|(key, holding)| {
             let maker = holding.made_for().filter(|_| holding.should.services.is_empty()).cloned();
-            let users = holding.should.services.iter().filter(|_| holding.made_for().is_some()).filter_map(|name| {
+            let users = holding.should.services.iter().filter_map(|name| {
                 let uid = holding.uid(name)?;
                 Some(Owner { key: ServiceKey::new(key.namespace.clone(), name.clone()), uid })
             });
             maker.into_iter().chain(users).map(move |owner| (key, owner))
         })
+    }
+
+    /// The users of such `EIp`s of whom nothing but the name is known. A leader has heard of all that it serves: these are
+    /// others', or have gone without a word.
+    pub(crate) fn strangers(&self) -> impl Iterator<Item = (&EipKey, ServiceKey)> {
+        let served = self.served().filter(|_| self.begun);
+        served.flat_map(|(key, holding)| {
+            let unknown = holding.should.services.iter().filter(|name| holding.uid(name).is_none());
+            unknown.map(move |name| (key, ServiceKey::new(key.namespace.clone(), name.clone())))
+        })
+    }
+
+    fn served(&self) -> impl Iterator<Item = (&EipKey, &Holding)> {
+        self.holdings.iter().filter(|(_, holding)| matches!(holding.whose, Whose::Service(_) | Whose::Tenant))
     }
 }

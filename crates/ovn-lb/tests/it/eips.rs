@@ -157,6 +157,55 @@ async fn services_that_name_one_eip_share_it_and_the_later_loses_a_contested_por
     controller.stop().await;
 }
 
+/// Finalizers torn off: nobody hears that it goes.
+async fn tear_out(project: &Project, service: &str) {
+    let torn = json!({ "metadata": { "finalizers": null } });
+    project.services().patch(service, &PatchParams::default(), &Patch::Merge(torn)).await.unwrap();
+    project.services().delete(service, &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_name_of_a_service_that_was_torn_out_is_taken_off_the_eip_after_its_age_and_no_others() {
+    let project = Project::new("tornout").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let (controller, _alone) = serving(&project, &northbound).await;
+    project.make_eip("mine", None).await;
+    for (service, port) in [("web", 80), ("api", 81), ("gone", 82)] {
+        project.bind(service, "bind-on-eip", "mine", port).await;
+        project.until_served(service).await;
+    }
+    controller.stop().await;
+    tear_out(&project, "gone").await;
+    // Somebody else's, who writes himself down: his Service is there.
+    let theirs = json!({
+        "metadata": { "name": "theirs" }, "spec": { "type": "ClusterIP", "ports": [{ "port": 80 }] },
+    });
+    project.services().create(&PostParams::default(), &serde_json::from_value(theirs).unwrap()).await.unwrap();
+    let owners: Vec<_> =
+        ["web", "api", "gone", "theirs"].iter().map(|name| json!({ "type": "ServiceLb", "ownerRef": name })).collect();
+    let status = json!({ "status": { "owners": owners } });
+    project.eips().patch_status("mine", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+
+    let flags = ["--serve-eips", "--orphan-age", "1s", "--scan-interval", "500ms"];
+    let controller = project.start(&northbound.remotes(), &flags).await;
+    let owners_are = async |expected: &[&str]| {
+        project
+            .until_eip("mine", &format!("{expected:?} use it"), |status| {
+                let owners: Vec<_> = status.owners.iter().map(|owner| &*owner.owner_ref).collect();
+                (owners == expected).then_some(())
+            })
+            .await;
+    };
+    owners_are(&["api", "theirs", "web"]).await;
+    // One that goes the same way while we look.
+    tear_out(&project, "api").await;
+    owners_are(&["theirs", "web"]).await;
+    assert!(!northbound.nbctl(["lb-list"]).await.unwrap().contains(":81"), "and its row is gone, too");
+    project.until_reason("web", "Served").await;
+    controller.stop().await;
+}
+
 #[tokio::test]
 async fn an_address_of_somebody_else_is_used_as_far_as_its_owner_allows_and_an_edit_moves_nobody() {
     let project = Project::new("gateway").await;
