@@ -79,7 +79,7 @@ enum Command {
     /// rebooted softly, then hard, one step in a cool-down and few at once.
     Flight(Box<Flight>),
     /// Print the custom resource definitions as YAML
-    Crds,
+    Crds(crds::Crds),
     /// Print the version
     Version,
 }
@@ -187,7 +187,7 @@ async fn main() -> ExitCode {
             let start = async move |runtime| groundcrew_cloudsigma_ccm::start(&runtime, cloudsigma).await;
             runtime::run("cloudsigma-ccm", runtime, start).await
         }
-        Command::Crds => print(crds::yaml()),
+        Command::Crds(args) => print(crds::yaml(&args)),
         Command::Version => print(Ok(concat!("groundcrew ", env!("CARGO_PKG_VERSION"), "\n").to_owned())),
     }
 }

@@ -24,6 +24,16 @@ async fn the_printed_definitions_are_what_a_cluster_takes() {
 }
 
 #[test]
+fn beside_kube_dc_its_own_definition_of_eips_is_left_out() {
+    let printed = text(&groundcrew(&["crds", "--no-eip"]).stdout);
+    let documents: Vec<CustomResourceDefinition> =
+        printed.split("---\n").skip(1).map(|document| serde_saphyr::from_str(document).unwrap()).collect();
+    let others = groundcrew_api::crds().into_iter().filter(|crd| crd.spec.names.kind != "EIp");
+    assert_eq!(documents, others.collect::<Vec<_>>());
+    assert_eq!(documents.len(), groundcrew_api::crds().len() - 1);
+}
+
+#[test]
 fn a_wrong_line_is_one_line_and_exit_code_2() {
     for (line, word) in [
         (&["ovn-lb"][..], "--ovn-nb"),
