@@ -2,6 +2,8 @@
 //!
 //! A tenant writes the endpoints of its Services by hand if it likes, and OVN sends packets wherever a row says. What
 //! lies inside a project is told by its router: the networks of the ports that do not lead out through a gateway chassis.
+//! A router that is bound to a chassis as a whole has no such ports; the network of its that the Service's own address is
+//! in is the one outside.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -17,11 +19,15 @@ const MOST_NAMED: usize = 3;
 
 /// The wish without the backends that lie outside, and a word about those.
 pub(crate) fn fence<'a>(want: &'a Wanted, router: &str, nb: &Northbound) -> (Cow<'a, Wanted>, Option<Caveat>) {
-    let inside = nb.inside(router);
+    let mut inside = nb.inside(router);
+    // Without a network of a family the router says nothing about it.
+    let [says_v4, says_v6] = [true, false].map(|v4| inside.iter().any(|net| net.addr().is_ipv4() == v4));
+    if nb.is_bound(router) {
+        inside.retain(|net| !want.addresses.iter().any(|vip| net.contains(vip)));
+    }
     let is_outside = |address: IpAddr| {
-        let mut of_family = inside.iter().filter(|net| net.addr().is_ipv4() == address.is_ipv4()).peekable();
-        // Without a network of the family the router says nothing about it.
-        of_family.peek().is_some() && !of_family.any(|net| net.contains(&address))
+        let says = if address.is_ipv4() { says_v4 } else { says_v6 };
+        says && !inside.iter().any(|net| net.contains(&address))
     };
     let is_served = |address: &IpAddr| want.addresses.iter().any(|vip| vip.is_ipv4() == address.is_ipv4());
     let used = want.frontends.iter().flat_map(|f| &f.backends).map(|b| b.address).filter(is_served);
@@ -61,6 +67,10 @@ mod tests {
 
     /// Router `shop` with an inside port of these networks and a gateway port of 10.9.0.0/16.
     fn router(networks: &[&str]) -> Northbound {
+        router_with(networks, &json!(["map", []]))
+    }
+
+    fn router_with(networks: &[&str], options: &serde_json::Value) -> Northbound {
         let id = uuid::Uuid::from_u128;
         let port = |networks: &[&str], gateway: bool| {
             let gateway = if gateway { json!(["uuid", id(9)]) } else { json!(["set", []]) };
@@ -68,7 +78,7 @@ mod tests {
         };
         let tables = json!({
             "Logical_Router": { id(1).to_string(): { "initial": {
-                "name": "shop", "ports": ["set", [["uuid", id(2)], ["uuid", id(3)]]] } } },
+                "name": "shop", "options": options, "ports": ["set", [["uuid", id(2)], ["uuid", id(3)]]] } } },
             "Logical_Router_Port": {
                 id(2).to_string(): port(networks, false), id(3).to_string(): port(&["10.9.0.1/16"], true) },
         });
@@ -102,6 +112,19 @@ mod tests {
         let (fenced, caveat) = fence(&want, "shop", &router(&["10.1.0.1/16"]));
         assert!(!fenced.has_backends());
         assert!(caveat.unwrap().stops);
+    }
+
+    #[test]
+    fn of_a_router_on_one_chassis_the_network_that_the_services_own_address_is_in_is_not_inside() {
+        let want = want(&["10.1.0.41:80", "192.0.2.9:80"]);
+        let bound = |networks: &[&str]| router_with(networks, &json!(["map", [["chassis", "gw-1"]]]));
+        let (fenced, caveat) = fence(&want, "shop", &bound(&["10.1.0.1/16", "192.0.2.1/24"]));
+        assert_eq!(fenced.frontends, super::tests::want(&["10.1.0.41:80"]).frontends);
+        assert!(caveat.unwrap().message.ends_with("(10.1.0.0/16) are left out: 192.0.2.9"));
+        let (fenced, _) = fence(&want, "shop", &bound(&["192.0.2.1/24"]));
+        assert!(!fenced.has_backends(), "and there may be no other");
+        let (_, caveat) = fence(&want, "shop", &router(&["10.1.0.1/16", "192.0.2.1/24"]));
+        assert_eq!(caveat, None, "others have a gateway port outside");
     }
 
     #[test]

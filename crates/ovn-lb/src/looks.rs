@@ -122,10 +122,11 @@ impl Change<'_> {
         }
     }
 
-    /// The name of a router that got or lost a port: other backends are inside its project now.
+    /// The name of a router that got or lost a port or its chassis: other backends are inside its project now.
     fn moved_ports(&self, uuid: Uuid) -> Option<Arc<str>> {
         let (before, after) = (self.before.routers.get(uuid)?, self.after.routers.get(uuid)?);
-        (before.ports != after.ports).then(|| after.name.clone())
+        let same = before.ports == after.ports && before.is_bound() == after.is_bound();
+        (!same).then(|| after.name.clone())
     }
 
     /// The names of the routers that have this port.
@@ -250,11 +251,13 @@ mod tests {
             json!({ "Logical_Router_Port": { uuid(7).to_string(): { "modify": { "networks": "10.2.0.1/16" } } } });
         let gone = json!({
             "Logical_Router": { uuid(5).to_string(): toggle }, "Logical_Router_Port": { uuid(7).to_string(): { "delete": null } } });
+        let bind = json!({ "Logical_Router": { uuid(5).to_string(): { "modify": { "options": ["map", [["chassis", "gw"]]] } } } });
         let waiting = Waiting::default();
         assert_eq!(woken(&mut nb, &waiting, &come), ["shop/web"]);
         assert_eq!(woken(&mut nb, &waiting, &other), [""; 0], "another router's");
         assert_eq!(woken(&mut nb, &waiting, &change), ["shop/web"]);
         assert_eq!(woken(&mut nb, &waiting, &gone), ["shop/web"]);
+        assert_eq!(woken(&mut nb, &waiting, &bind), ["shop/web"]);
     }
 
     #[test]

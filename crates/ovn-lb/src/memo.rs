@@ -31,6 +31,8 @@ struct Memo {
     /// The tables, and the addresses, that it was last seen to hold on.
     seen: Option<(u64, u64)>,
     router: Uuid,
+    /// Whether it was on one chassis as a whole, which tells what is outside.
+    is_bound: bool,
     switch: Uuid,
     rows: Box<[Row]>,
 }
@@ -122,7 +124,8 @@ impl Memo {
             on_router: on_router.contains(&uuid),
             on_switch: on_switch.contains(&uuid),
         });
-        Some(Self { fingerprint: question.fingerprint, seen: None, router, switch, rows: rows.collect() })
+        let is_bound = nb.routers.get(router)?.is_bound();
+        Some(Self { fingerprint: question.fingerprint, seen: None, router, is_bound, switch, rows: rows.collect() })
     }
 
     fn still_holds(&self, question: &Question<'_>) -> bool {
@@ -130,6 +133,7 @@ impl Memo {
         if self.fingerprint != question.fingerprint
             || only(nb, Kind::Router, question.router) != Some(self.router)
             || only(nb, Kind::Switch, question.switch) != Some(self.switch)
+            || nb.routers.get(self.router).is_none_or(|router| router.is_bound() != self.is_bound)
         {
             return false;
         }
@@ -259,6 +263,10 @@ mod tests {
             (
                 "the switch's members",
                 json!({ "Logical_Switch": { id(3): { "modify": { "load_balancer": toggle(1) } } } }),
+            ),
+            (
+                "the router's chassis",
+                json!({ "Logical_Router": { id(2): { "modify": { "options": ["map", [["chassis", "gw"]]] } } } }),
             ),
             ("the router's name", json!({ "Logical_Router": { id(2): { "modify": { "name": "other" } } } })),
             ("a second router", json!({ "Logical_Router": { id(9): { "insert": { "name": "shop" } } } })),

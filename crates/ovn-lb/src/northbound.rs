@@ -45,6 +45,8 @@ ovsdb_client::table! {
         pub(crate) load_balancer: Set<Uuid>,
         pub(crate) load_balancer_group: Set<Uuid> = optional,
         pub(crate) ports: Set<Uuid>,
+        /// With `chassis` it is on that one as a whole, and has no gateway ports.
+        pub(crate) options: StrMap,
     }
     indexes LogicalRoutersBy {
         name: Arc<str> = |row| Some(row.name.clone()),
@@ -211,6 +213,13 @@ pub(crate) struct Place {
     pub(crate) name: Arc<str>,
 }
 
+impl LogicalRouter {
+    /// Whether it is on one chassis as a whole.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.options.get("chassis").is_some()
+    }
+}
+
 impl LogicalRouterPort {
     /// Whether it leads out of the project.
     pub(crate) fn is_external(&self) -> bool {
@@ -258,6 +267,11 @@ impl Northbound {
         let (Some((_, router)), None) = (routers.next(), routers.next()) else { return BTreeSet::new() };
         let ports = router.ports.iter().filter_map(|port| self.router_ports.get(*port));
         ports.filter(|port| !port.is_external()).flat_map(|port| port.networks().collect::<Vec<_>>()).collect()
+    }
+
+    /// Whether a router of this name is on one chassis as a whole.
+    pub(crate) fn is_bound(&self, router: &str) -> bool {
+        self.routers.find(|by| &by.name, router).any(|(_, router)| router.is_bound())
     }
 
     /// The release of OVN whose northd runs, as in `(23, 3)`; unknown until one has run.
