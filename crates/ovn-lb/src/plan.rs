@@ -126,6 +126,9 @@ pub(crate) fn plan(desired: &Desired, site: &Site, nb: &Northbound) -> Plan {
         marked: marks::owner(&seen.external_ids, &site.cluster).is_some(),
     });
     plan.steps.extend(surplus);
+    if !rows.is_empty() {
+        plan.discard(desired, site, nb);
+    }
     plan
 }
 

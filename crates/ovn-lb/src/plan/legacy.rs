@@ -11,7 +11,7 @@ use groundcrew_core::provider::{Owner, Protocol};
 use ovsdb_client::{StrMap, Uuid};
 
 use super::{Held, Plan, step};
-use crate::desired::{Clients, Desired, Row, Site};
+use crate::desired::{Clients, Desired, PROTOCOLS, Row, Site};
 use crate::marks;
 use crate::northbound::{LoadBalancer, Northbound};
 
@@ -29,19 +29,23 @@ pub(crate) enum Legacy {
 
 /// Looks for the row that kube-dc would have made instead of this one.
 pub(crate) fn legacy(row: &Row, owner: &Owner, nb: &Northbound) -> Legacy {
-    // It made none for SCTP, and one for all clients.
-    if row.protocol == Protocol::Sctp || row.clients == Clients::Inside {
+    // It made one for all clients.
+    if row.clients == Clients::Inside { Legacy::Nothing } else { find(row.protocol, &addresses(&row.vips), owner, nb) }
+}
+
+fn find(protocol: Protocol, ours: &BTreeSet<IpAddr>, owner: &Owner, nb: &Northbound) -> Legacy {
+    // It made none for SCTP.
+    if protocol == Protocol::Sctp {
         return Legacy::Nothing;
     }
-    let name = format!("{}-{}-{}", owner.key.namespace, owner.key.name, row.protocol);
+    let name = format!("{}-{}-{protocol}", owner.key.namespace, owner.key.name);
     let namesakes = nb.load_balancers.find(|by| &by.name, name.as_str());
     let unmarked = namesakes.filter(|(_, seen)| seen.external_ids.get(marks::CLUSTER).is_none());
     let mut found: Vec<_> = unmarked.map(|(uuid, seen)| (uuid, seen.clone())).collect();
-    let ours = addresses(&row.vips);
     let Some((uuid, seen)) = found.pop() else { return Legacy::Nothing };
     let theirs = addresses(&seen.vips);
-    match (found.is_empty(), &ours & &theirs) {
-        (true, _) if ours == theirs && step::protocol(&seen) == row.protocol.to_string() => Legacy::Ours(uuid, seen),
+    match (found.is_empty(), ours & &theirs) {
+        (true, _) if *ours == theirs && step::protocol(&seen) == protocol.to_string() => Legacy::Ours(uuid, seen),
         (true, common) if common.is_empty() => Legacy::Anothers(uuid, name),
         _ => Legacy::Unclear(uuid, name),
     }
@@ -65,6 +69,18 @@ impl Plan {
         let Legacy::Ours(uuid, seen) = site.take_over.then(|| legacy(row, &desired.owner, nb))? else { return None };
         let is_new = |step: &step::Step| !matches!(step, step::Step::Update { uuid: taken, .. } if *taken == uuid);
         self.steps.iter().all(is_new).then_some((uuid, seen))
+    }
+
+    /// Takes the rows away that kube-dc made for protocols which the Service does not have any more. Nobody else would: they
+    /// have no mark.
+    pub(super) fn discard(&mut self, desired: &Desired, site: &Site, nb: &Northbound) {
+        let Some(first) = desired.rows.first().filter(|_| site.take_over) else { return };
+        let ours = addresses(&first.vips);
+        for protocol in PROTOCOLS.into_iter().filter(|p| desired.rows.iter().all(|row| row.protocol != *p)) {
+            if let Legacy::Ours(uuid, seen) = find(protocol, &ours, &desired.owner, nb) {
+                self.steps.push(step::Step::Discard { uuid, seen });
+            }
+        }
     }
 
     /// A second row for addresses that another one has would leave it to chance which of them answers.

@@ -25,6 +25,8 @@ pub(crate) enum Step {
     Update { uuid: Uuid, seen: Arc<LoadBalancer>, row: Row, checks: Checks },
     /// Take a row away that is ours: its Service is gone, or, if it is still `wanted`, has another row for the same.
     Delete { uuid: Uuid, name: Arc<str>, wanted: bool, marked: bool },
+    /// Take a row away that kube-dc made for this Service, and that it does not want any more.
+    Discard { uuid: Uuid, seen: Arc<LoadBalancer> },
     /// Make the row known to a router or switch.
     Attach { place: Place, row: Uuid, name: String },
     /// Put the group that the rows are in back on a router or switch that had it.
@@ -69,9 +71,7 @@ impl Step {
                 let guard = if seen.external_ids.get(marks::CLUSTER).is_some() {
                     exists(TABLE, *uuid, &seen.name)
                 } else {
-                    // It has no mark: it must be the very row that was looked at.
-                    let row = Op::wait(TABLE, [Condition::uuid(*uuid)]);
-                    row.has("name", &*seen.name).has("vips", &seen.vips).has("external_ids", &seen.external_ids).into()
+                    is_unchanged(*uuid, seen)
                 };
                 let update = [
                     guard,
@@ -95,6 +95,9 @@ impl Step {
             Self::Delete { uuid, marked, .. } => {
                 let still_ours = Condition::includes("external_ids", Value::map([(marks::CLUSTER, cluster)]));
                 vec![Op::delete(TABLE, std::iter::once(Condition::uuid(*uuid)).chain(marked.then_some(still_ours)))]
+            }
+            Self::Discard { uuid, seen } => {
+                vec![is_unchanged(*uuid, seen), Op::delete(TABLE, [Condition::uuid(*uuid)])]
             }
             Self::Attach { .. } => Vec::new(),
             Self::Join { place, group } => vec![
@@ -137,7 +140,7 @@ impl Step {
                 let rules: usize = guard.matches.iter().map(|rule| ENVELOPE + rule.len() + text(&guard.marks)).sum();
                 2 * ENVELOPE + rules + text(&guard.marks) + 50 * ports.len()
             }
-            Self::Join { .. } => 3 * ENVELOPE,
+            Self::Join { .. } | Self::Discard { .. } => 3 * ENVELOPE,
             Self::Delete { .. } | Self::Detach { .. } | Self::Attach { .. } | Self::Unguard { .. } => ENVELOPE,
         }
     }
@@ -151,6 +154,7 @@ impl Step {
                 one("duplicate", "no other row for the same".into(), format!("{name} ({uuid})"))
             }
             Self::Delete { name, wanted: false, .. } => one("row_left", "none".into(), format!("load balancer {name}")),
+            Self::Discard { seen, .. } => one("row_left", "none".into(), format!("load balancer {}", seen.name)),
             Self::Attach { place, name, .. } => one(
                 detached(place.kind),
                 format!("{name} on {} {}", place.kind.word(), place.name),
@@ -196,6 +200,12 @@ pub(crate) fn attach(place: &Place, rows: impl IntoIterator<Item = Uuid>) -> [Op
     ]
 }
 
+/// A row without a mark must be the very one that was looked at.
+fn is_unchanged(uuid: Uuid, seen: &LoadBalancer) -> Op {
+    let row = Op::wait(TABLE, [Condition::uuid(uuid)]);
+    row.has("name", &*seen.name).has("vips", &seen.vips).has("external_ids", &seen.external_ids).into()
+}
+
 fn exists(table: &str, uuid: Uuid, name: &str) -> Op {
     Op::wait(table, [Condition::uuid(uuid)]).are([Columns::from([("name".to_owned(), name.into())])]).into()
 }
@@ -236,6 +246,7 @@ impl fmt::Display for Step {
             Self::Insert { row, .. } => write!(f, "+ load balancer {}", row.name),
             Self::Update { row, .. } => write!(f, "~ load balancer {}", row.name),
             Self::Delete { name, uuid, .. } => write!(f, "- load balancer {name} ({uuid})"),
+            Self::Discard { seen, uuid } => write!(f, "- load balancer {} ({uuid})", seen.name),
             Self::Attach { place, name, .. } => write!(f, "+ {name} on {} {}", place.kind.word(), place.name),
             Self::Join { place, group } => {
                 write!(f, "+ {} {} on {} {}", group.kind.word(), group.name, place.kind.word(), place.name)

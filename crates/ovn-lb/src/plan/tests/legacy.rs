@@ -34,11 +34,19 @@ prop_compose! {
     }
 }
 
+/// Whether kube-dc made it for the Service, and for a protocol that it has.
 fn is_of(row: &LoadBalancer, want: &Wanted) -> bool {
+    is_kube_dcs(row) && want.frontends.iter().any(|f| f.protocol.to_string() == row.protocol.as_deref().unwrap())
+}
+
+/// The same for a protocol that it does not have any more.
+fn is_left_of(row: &LoadBalancer, want: &Wanted) -> bool {
+    is_kube_dcs(row) && !is_of(row, want)
+}
+
+fn is_kube_dcs(row: &LoadBalancer) -> bool {
     let of_service = row.vips.iter().all(|(vip, _)| vip.starts_with("192.0.2.7:"));
-    let protocol = row.protocol.as_deref().unwrap();
-    let is_wanted = want.frontends.iter().any(|f| f.protocol.to_string() == protocol);
-    of_service && is_wanted && row.name.ends_with(protocol) && row.external_ids.get(marks::CLUSTER).is_none()
+    of_service && row.name.ends_with(row.protocol.as_deref().unwrap()) && row.external_ids.get(marks::CLUSTER).is_none()
 }
 
 proptest! {
@@ -52,8 +60,10 @@ proptest! {
         let first = plan(&desired, &taking_over(), &model.northbound());
         model.carry_out(&first);
         for (uuid, row) in &before.rows {
-            let now = &model.rows[uuid];
-            prop_assert!(now == row || is_of(row, &want), "{row:?} became {now:?}");
+            match model.rows.get(uuid) {
+                Some(now) => prop_assert!(now == row || is_of(row, &want), "{row:?} became {now:?}"),
+                None => prop_assert!(is_left_of(row, &want), "{row:?} is gone"),
+            }
         }
         let second = plan(&desired, &taking_over(), &model.northbound());
         prop_assert_eq!(second.steps, vec![]);
@@ -87,6 +97,20 @@ fn a_row_with_just_our_addresses_is_adopted_in_place() {
     let adopted = &model.rows[&old];
     assert_eq!(*adopted.name, *web().rows[0].name);
     assert_eq!(marks::owner(&adopted.external_ids, "c1").unwrap(), owner("shop", "web"));
+}
+
+/// It has no mark, so nobody would ever collect it, and it would answer for ever.
+#[test]
+fn a_row_for_a_protocol_that_the_service_does_not_have_any_more_goes() {
+    let mut model = Model::project("shop");
+    model.rows.insert(Uuid::from_u128(5), row("udp", &["192.0.2.7:53"], StrMap::default()));
+    model.rows.insert(Uuid::from_u128(6), row("sctp", &["192.0.2.7:99"], StrMap::default()));
+    assert!(!kinds(&plan(&web(), &site(), &model.northbound())).contains(&"row_left"), "only if it is asked for");
+    let take_over = plan(&web(), &taking_over(), &model.northbound());
+    model.carry_out(&take_over);
+    assert!(!model.rows.contains_key(&Uuid::from_u128(5)));
+    assert!(model.rows.contains_key(&Uuid::from_u128(6)), "kube-dc never made one for SCTP");
+    assert!(plan(&web(), &taking_over(), &model.northbound()).is_empty());
 }
 
 #[test]

@@ -141,6 +141,12 @@ impl Model {
                         members.remove(uuid);
                     }
                 }
+                Step::Discard { uuid, seen } => {
+                    assert_eq!(self.rows.remove(uuid).as_ref(), Some(&**seen), "the guard would fail");
+                    for (_, members) in self.places.values_mut() {
+                        members.remove(uuid);
+                    }
+                }
                 Step::Attach { place, row, .. } => {
                     assert!(self.rows.contains_key(row), "a weak reference to nothing goes at once");
                     self.places.get_mut(&(place.kind, place.uuid)).unwrap().1.insert(*row);
