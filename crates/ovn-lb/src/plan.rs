@@ -11,6 +11,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use groundcrew_core::provider::{Difference, Owner, Protocol};
@@ -22,7 +23,7 @@ use crate::marks;
 use crate::northbound::{Kind, LoadBalancer, Northbound, Place};
 
 pub(crate) use checks::Checks;
-use groups::leave_group;
+use groups::{leave_group, unproven};
 pub(crate) use guards::GROUP_TABLE;
 pub(crate) use legacy::{Legacy, legacy};
 pub(crate) use step::{Step, TABLE, attach};
@@ -82,8 +83,10 @@ pub(crate) fn plan(desired: &Desired, site: &Site, nb: &Northbound) -> Plan {
         let uuid = match &kept {
             Some((uuid, seen)) => {
                 let checks = Checks::new(row, seen, nb);
-                if !says(seen, row) || !checks.are_there(seen) {
-                    plan.steps.push(Step::Update { uuid: *uuid, seen: seen.clone(), row: row.clone(), checks });
+                let row = if desired.group.is_some() && !is_grouped { unproven(row, seen) } else { Cow::Borrowed(row) };
+                if !says(seen, &row) || !checks.are_there(seen) {
+                    let (uuid, seen, row) = (*uuid, seen.clone(), row.into_owned());
+                    plan.steps.push(Step::Update { uuid, seen, row, checks });
                 }
                 plan.leave(*uuid, seen, desired, site, nb);
                 elsewhere.extend(leave_group(*uuid, seen, desired, site, nb));

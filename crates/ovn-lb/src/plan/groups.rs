@@ -4,12 +4,13 @@
 //! project's own router and switch and on no other router. A namespace whose name happens to give somebody else's group
 //! is kept out by that, and so is a group that would serve one project's addresses to another.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use ovsdb_client::Uuid;
 
 use super::{Held, Plan, Spot, Step};
-use crate::desired::{Desired, Site};
+use crate::desired::{Desired, Row, Site};
 use crate::marks;
 use crate::northbound::{Kind, LoadBalancer, Northbound};
 
@@ -59,6 +60,15 @@ impl Plan {
 fn shared_with(group: Uuid, desired: &Desired, nb: &Northbound) -> Option<String> {
     let mut routers = nb.routers.find(|by| &by.group, group).map(|(_, router)| &router.name);
     routers.find(|name| ***name != *desired.router).map(ToString::to_string)
+}
+
+/// The row while its group cannot be used. Its mark says where the group belongs, so that it is kept and never made.
+pub(super) fn unproven<'a>(row: &'a Row, seen: &LoadBalancer) -> Cow<'a, Row> {
+    if seen.external_ids.get(marks::GROUP) == row.marks.get(marks::GROUP) {
+        return Cow::Borrowed(row);
+    }
+    let marks = row.marks.iter().filter(|(key, _)| *key != marks::GROUP).collect();
+    Cow::Owned(Row { marks, ..row.clone() })
 }
 
 /// The steps out of a group that an older configuration put the row into.

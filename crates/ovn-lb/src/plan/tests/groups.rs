@@ -148,3 +148,17 @@ fn a_group_on_the_router_of_another_project_is_not_used() {
     let plan = plan(&wish(), &grouped(), &model.northbound());
     assert_eq!((plan.steps.len(), kinds(&plan)), (0, vec!["group_shared"]));
 }
+
+#[test]
+fn that_somebody_put_a_row_into_a_group_is_no_proof_of_where_the_group_belongs() {
+    let mut model = project();
+    model.carry_out(&plan(&web(), &site(), &model.northbound()));
+    model.joined.clear();
+    model.places.get_mut(&(Kind::Group, id(3))).unwrap().1.insert(web().rows[0].uuid);
+    for _ in 0..2 {
+        let plan = plan(&wish(), &grouped(), &model.northbound());
+        assert!(!plan.steps.iter().any(|step| matches!(step, Step::Join { .. })), "{:?}", plan.steps);
+        model.carry_out(&plan);
+    }
+    assert_eq!(model.joined, BTreeSet::new());
+}
