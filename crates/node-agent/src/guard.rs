@@ -47,9 +47,18 @@ impl<P: Platform> Guard<P> {
         Self { platform, authority, rules: Mutex::new(Rules::default()) }
     }
 
-    /// These are the floating addresses of the cluster.
-    pub(crate) async fn set_floating(&self, floating: BTreeSet<IpAddr>) -> Result<(), PlatformError> {
-        self.change(|rules| rules.floating = floating).await
+    /// These are the floating addresses of the cluster, and the interfaces through which they are reached from outside.
+    pub(crate) async fn watch_over(
+        &self,
+        floating: BTreeSet<IpAddr>,
+        uplinks: BTreeSet<String>,
+    ) -> Result<(), PlatformError> {
+        self.change(|rules| {
+            rules.floating = floating;
+            // One that an address was on stays: `spec.mac` may name an interface without a default route.
+            rules.uplinks.extend(uplinks);
+        })
+        .await
     }
 
     /// The address may be answered for, on this interface, in this term.

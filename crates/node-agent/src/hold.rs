@@ -51,7 +51,7 @@ pub(crate) struct Standing {
     pub(crate) clear: bool,
     /// Until when the kernel keeps it.
     pub(crate) shown: Option<Moment>,
-    /// How often it was announced, and when last.
+    /// How often everybody was told, and when that was tried last.
     pub(crate) announced: Option<(usize, Moment)>,
     /// The status says that we serve it.
     pub(crate) reported: bool,
@@ -148,10 +148,7 @@ fn longer(now: Moment, seconds: u32, shown: Moment) -> bool {
 
 /// `None`: it never was announced, so at once.
 fn announcement_due(announced: Option<(usize, Moment)>) -> Option<Moment> {
-    announced.map(|(times, last)| {
-        let pause = times.checked_sub(1).and_then(|index| ANNOUNCEMENTS.get(index)).copied();
-        last + pause.unwrap_or(ANNOUNCE_AGAIN)
-    })
+    announced.map(|(times, last)| last + ANNOUNCEMENTS.get(times.saturating_sub(1)).copied().unwrap_or(ANNOUNCE_AGAIN))
 }
 
 #[cfg(test)]

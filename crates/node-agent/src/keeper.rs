@@ -21,6 +21,7 @@ use crate::guard::Guard;
 use crate::hands;
 use crate::hold::{Act, PATIENCE, Standing, Wish, next};
 use crate::metrics::Metrics;
+use crate::nat::Nat;
 use crate::network::{Network, Unable, Uplink};
 use crate::pace::Pace;
 use crate::platform::{Platform, PlatformError};
@@ -48,6 +49,7 @@ pub(crate) struct Shared<P> {
     pub(crate) authority: watch::Receiver<Authority>,
     pub(crate) network: watch::Receiver<Arc<Network>>,
     pub(crate) guard: Guard<P>,
+    pub(crate) nat: Nat<P>,
     pub(crate) pace: Pace,
     pub(crate) metrics: Metrics,
     pub(crate) events: Events,
@@ -91,6 +93,14 @@ impl<P: Platform> Keeper<P> {
                 self.perform(act, uplink).await;
                 continue;
             };
+            if let Err(unable) = uplink {
+                self.explain(&unable);
+            }
+            if self.on.is_some()
+                && let Err(error) = self.balance().await
+            {
+                warn!(%error, "the balancing is as it was before");
+            }
             let gone = told.borrow().is_none();
             if until.is_none() && (shared.stop.is_cancelled() || gone) {
                 return;
@@ -127,6 +137,20 @@ impl<P: Platform> Keeper<P> {
         let authority = *self.shared.authority.borrow();
         let now = self.shared.platform.now();
         next(wish, able && !elsewhere, &authority, &self.standing, self.shared.timings, now)
+    }
+
+    /// Why the node that should have the address does not even claim it.
+    fn explain(&self, unable: &Unable) {
+        if let Some(object) = self.latest.as_ref().filter(|object| wish(object, &self.shared.node).wanted) {
+            let about = object.object_ref(&());
+            self.shared.events.tell(about, Severity::Warning, unable.reason(), unable.to_string());
+        }
+    }
+
+    /// Where the object asks for it, the packet filter does what a service proxy would.
+    async fn balance(&self) -> Result<(), PlatformError> {
+        let ports = self.latest.as_ref().map_or(&[][..], |object| &object.spec.nat);
+        self.shared.nat.serve(self.address, ports).await
     }
 
     async fn perform(&mut self, act: Act, uplink: Result<Uplink, Unable>) {
@@ -208,6 +232,9 @@ impl<P: Platform> Keeper<P> {
             if let Err(error) = shared.guard.permit(self.address, &uplink.link.name, term).await {
                 return self.refused("FilterFailed", error.to_string()).await;
             }
+            if let Err(error) = self.balance().await {
+                return self.refused("FilterFailed", error.to_string()).await;
+            }
         }
         match hands::show(&*shared.platform, &shared.authority, shared.timings, self.address, link, new) {
             Ok(Some(until)) => {
@@ -234,11 +261,13 @@ impl<P: Platform> Keeper<P> {
     async fn announce(&mut self, uplink: &Uplink) {
         let shared = self.shared.clone();
         let first = self.standing.announced.is_none();
-        if let Err(error) = hands::announce(&*shared.platform, &shared.authority, &shared.pace, self.address, uplink) {
-            warn!(%error, "not announced; trying again later");
+        let told = hands::announce(&*shared.platform, &shared.authority, &shared.pace, self.address, uplink);
+        if let Err(error) = &told {
+            warn!(%error, "not announced; trying again soon");
         }
         let times = self.standing.announced.map_or(0, |(times, _)| times);
-        self.standing.announced = Some((times.saturating_add(1), shared.platform.now()));
+        let times = times.saturating_add(usize::from(matches!(told, Ok(true))));
+        self.standing.announced = Some((times, shared.platform.now()));
         if first && let Err(error) = shared.platform.forget_udp(self.address).await {
             warn!(%error, "old UDP flows may go to the wrong backend");
         }

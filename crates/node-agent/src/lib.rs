@@ -21,6 +21,7 @@ mod heartbeat;
 mod hold;
 mod keeper;
 mod metrics;
+mod nat;
 mod network;
 mod pace;
 mod peers;
@@ -54,6 +55,7 @@ use guard::Guard;
 use heartbeat::Heartbeat;
 use keeper::Shared;
 use metrics::Metrics;
+use nat::Nat;
 use network::Network;
 use pace::Pace;
 use peers::Peers;
@@ -79,7 +81,8 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
     let (authority, allowed) = watch::channel(Authority::default());
     let guard = Guard::new(platform.clone(), allowed.clone());
     let (network, seen) = watch::channel(Arc::new(platform.network()?));
-    clean_up(&*platform, &guard, &metrics).await?;
+    let nat = Nat::new(platform.clone(), args.node_name.clone());
+    clean_up(&*platform, &guard, &nat, &metrics).await?;
 
     let run = Uuid::new_v4().simple().to_string()[..8].to_owned();
     let shared = Arc::new(Shared {
@@ -92,6 +95,7 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
         authority: allowed,
         network: seen.clone(),
         guard,
+        nat,
         pace: Pace::new(platform.now()),
         metrics: metrics.clone(),
         events: runtime.events.clone(),
@@ -138,8 +142,10 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
         follow(objects, FLOATING_IPS, book, ready, stop).await;
         keepers.close();
         keepers.wait().await;
-        if let Err(error) = shared.guard.remove().await {
-            warn!(%error, "the packet filter stays");
+        for removed in [shared.guard.remove().await, shared.nat.remove().await] {
+            if let Err(error) = removed {
+                warn!(%error, "a table of the packet filter stays");
+            }
         }
         released.cancel();
     });
@@ -147,13 +153,19 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
 }
 
 /// Takes away what an earlier run left: it did not end in order, and who holds these addresses now is unknown.
-async fn clean_up<P: Platform>(platform: &P, guard: &Guard<P>, metrics: &Metrics) -> Result<(), PlatformError> {
+async fn clean_up<P: Platform>(
+    platform: &P,
+    guard: &Guard<P>,
+    nat: &Nat<P>,
+    metrics: &Metrics,
+) -> Result<(), PlatformError> {
     for (address, link) in platform.ours()? {
         platform.hide(address, link)?;
         metrics.leftovers.inc();
         info!(%address, "address of an earlier run taken away");
     }
-    guard.remove().await
+    guard.remove().await?;
+    nat.remove().await
 }
 
 async fn watch_links(platform: Arc<Linux>, network: watch::Sender<Arc<Network>>, stop: CancellationToken) {
@@ -181,12 +193,22 @@ async fn watch_links(platform: Arc<Linux>, network: watch::Sender<Arc<Network>>,
     }
 }
 
+/// Sees to it that packets for addresses of other nodes are dropped, from the first look on.
 async fn keep_filter(shared: Arc<Shared<Linux>>, mut all: watch::Receiver<BTreeSet<IpAddr>>, stop: CancellationToken) {
+    let mut network = shared.network.clone();
     let addresses = async {
-        while let Some(Ok(())) = stop.run_until_cancelled(all.changed()).await {
+        while !stop.is_cancelled() {
             let floating = all.borrow_and_update().clone();
-            if let Err(error) = shared.guard.set_floating(floating).await {
+            let uplinks = network.borrow_and_update().outward();
+            let written = shared.guard.watch_over(floating, uplinks).await;
+            if let Err(error) = &written {
                 warn!(%error, "packets for addresses of other nodes are not dropped");
+            }
+            tokio::select! {
+                _ = all.changed() => {}
+                _ = network.changed() => {}
+                () = tokio::time::sleep(LOOK_AGAIN), if written.is_err() => {}
+                () = stop.cancelled() => {}
             }
         }
     };

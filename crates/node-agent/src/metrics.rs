@@ -18,7 +18,7 @@ impl Metrics {
     pub(crate) fn new(registry: &Registry) -> prometheus::Result<Self> {
         let counter = |name: &str, help: &str| counter(registry, name, help);
         Ok(Self {
-            held: gauge(registry, "groundcrew_node_agent_held_addresses", "Addresses on this node's interfaces.")?,
+            held: gauge(registry, "groundcrew_node_agent_held_count", "Addresses on this node's interfaces.")?,
             lapses: counter(
                 "groundcrew_node_agent_lapses_total",
                 "Times the Lease was not renewed in time, so that all addresses were given up.",

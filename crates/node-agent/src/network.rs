@@ -1,5 +1,6 @@
 //! The interfaces of this node, and which of them has the floating addresses. Pure.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::frames::Mac;
@@ -59,6 +60,12 @@ impl Unable {
 }
 
 impl Network {
+    /// The interfaces that lead outside, whether they have a link or not.
+    pub(crate) fn outward(&self) -> BTreeSet<String> {
+        let leads = |link: &&Link| self.default_routes.iter().any(|route| route.link == link.index);
+        self.links.iter().filter(leads).map(|link| link.name.clone()).collect()
+    }
+
     /// The interface with this hardware address, or else of the default route. Where several have one, the route that
     /// the kernel itself prefers decides.
     pub(crate) fn uplink(&self, v6: bool, mac: Option<Mac>) -> Result<Uplink, Unable> {
@@ -114,6 +121,11 @@ mod tests {
         let named = network().uplink(false, Some(Mac([2, 0, 0, 0, 0, 2]))).unwrap();
         assert_eq!((named.link.name.as_str(), named.gateway), ("ens4", None));
         assert_eq!(network().uplink(false, Some(Mac([7; 6]))), Err(Unable::NoSuchMac(Mac([7; 6]))));
+    }
+
+    #[test]
+    fn every_interface_with_a_default_route_leads_outside() {
+        assert_eq!(network().outward(), BTreeSet::from(["ens3".into(), "ens4".into()]));
     }
 
     #[test]

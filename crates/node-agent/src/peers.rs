@@ -68,6 +68,10 @@ fn most_are_out(agents: usize, out: usize) -> bool {
     2 * out > agents
 }
 
+fn is_out(renewed: Option<Moment>, timings: Timings, now: Moment) -> bool {
+    renewed.is_none_or(|sent| sent + timings.out() <= now)
+}
+
 impl Peers {
     pub(crate) fn new(node: String, timings: Timings) -> Result<Self, reqwest::Error> {
         // Never through a proxy: nodes talk to each other directly or not at all.
@@ -80,8 +84,7 @@ impl Peers {
     }
 
     fn out(&self, now: Moment) -> bool {
-        let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
-        renewed.is_none_or(|sent| sent + self.timings.out() <= now)
+        is_out(*self.renewed.lock().unwrap_or_else(PoisonError::into_inner), self.timings, now)
     }
 
     /// Keeps the list of agents.
@@ -210,17 +213,10 @@ mod tests {
 
     #[test]
     fn an_agent_is_out_when_its_renewals_have_failed_for_long_and_before_the_first() {
-        let peers = Peers {
-            node: "a".into(),
-            timings: Timings::DEFAULT,
-            http: reqwest::Client::new(),
-            others: Mutex::default(),
-            renewed: Mutex::default(),
-        };
         let start = Moment::now();
-        assert!(peers.out(start));
-        peers.renewed(start);
-        assert!(!peers.out(start + Duration::from_millis(4_900)));
-        assert!(peers.out(start + Duration::from_secs(5)));
+        let out = |renewed, later| is_out(renewed, Timings::DEFAULT, start + later);
+        assert!(out(None, Duration::ZERO));
+        assert!(!out(Some(start), Duration::from_millis(4_900)));
+        assert!(out(Some(start), Duration::from_secs(5)));
     }
 }

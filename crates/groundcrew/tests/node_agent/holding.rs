@@ -4,7 +4,7 @@ use anyhow::ensure;
 use groundcrew_testkit::{Signal, eventually};
 use kube::api::DeleteParams;
 
-use crate::lab::{Lab, SOON};
+use crate::lab::{Lab, SOON, python};
 
 #[tokio::test]
 async fn an_address_is_on_the_node_that_is_named_and_moves_when_another_is() {
@@ -116,4 +116,24 @@ async fn a_node_with_an_address_that_it_does_not_hold_answers_neither_arp_nor_pa
     .await
     .unwrap();
     lab.assert_answered_in_turn(&asking, &[0]);
+
+    // A client that still remembers the other node, where a service proxy would answer.
+    let server = "import socket\ns = socket.create_server(('0.0.0.0', 9090))\nprint('serving', flush=True)\nwhile True: s.accept()[0].close()";
+    let server = lab.wire.nodes[1].spawn("server", &python(server)).unwrap();
+    let serving = async || {
+        ensure!(server.log().contains("serving"), "not yet");
+        Ok(())
+    };
+    server.wait_ready(SOON, serving).await.unwrap();
+    let (outside, mac) = (&lab.wire.outside, lab.wire.nodes[1].mac());
+    let stale = ["neighbour", "replace", &lab.address.to_string(), "lladdr", mac, "dev", "eth0", "nud", "permanent"];
+    outside.run("ip", &stale).await.unwrap();
+    let connect = async |address: String| {
+        let script = format!(
+            "import socket\ntry: socket.create_connection(('{address}', 9090), 1); print('connected')\nexcept OSError as e: print(type(e).__name__)"
+        );
+        outside.run("python3", &["-I", "-c", &script]).await.unwrap().trim().to_owned()
+    };
+    assert_eq!(connect(lab.wire.nodes[1].address().to_string()).await, "connected");
+    assert_eq!(connect(lab.address.to_string()).await, "TimeoutError");
 }

@@ -151,6 +151,14 @@ impl Lab {
         api.patch(&name, &PatchParams::default(), &Patch::Merge(spec)).await.unwrap();
     }
 
+    /// Nobody should have the address any more.
+    pub(crate) async fn release(&self) {
+        let serial = self.object().await.unwrap().spec.serial + 1;
+        let patch = Patch::Merge(json!({ "spec": { "holder": null, "serial": serial } }));
+        let name = FloatingIP::name_of(self.address);
+        self.floating_ips().patch(&name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
     /// Waits until this node is said to serve the address.
     pub(crate) async fn until_held(&self, node: usize) {
         self.until_status(&format!("node {node} holds {}", self.address), |status| {
@@ -215,4 +223,11 @@ impl Lab {
         let expected: Vec<_> = nodes.iter().map(|node| self.wire.nodes[*node].mac().to_owned()).collect();
         assert_eq!(turns, expected);
     }
+}
+
+/// A script for the system's Python.
+pub(crate) fn python(script: &str) -> Command {
+    let mut python = Command::new("/usr/bin/python3");
+    python.args(["-I", "-c", script]);
+    python
 }

@@ -6,3 +6,5 @@ mod failing;
 mod holding;
 mod lab;
 mod mover;
+mod nat;
+mod udp;

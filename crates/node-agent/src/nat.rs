@@ -1,0 +1,209 @@
+//! Balancing in the packet filter, for clusters without a service proxy: one table with all ports of the held addresses,
+//! replaced whole in one transaction, so that a connection never meets half of it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use groundcrew_api::floating_ip::{NatPort, Protocol, TrafficPolicy};
+use tokio::sync::Mutex;
+
+use crate::platform::{Platform, PlatformError};
+
+const TABLE: &str = "groundcrew_nat";
+/// The same on every node, so that a client keeps its backend when the address moves.
+const SEED: u32 = 0x6763_7277;
+
+type Ports = BTreeMap<IpAddr, Vec<NatPort>>;
+
+pub(crate) struct Nat<P> {
+    platform: Arc<P>,
+    node: String,
+    ports: Mutex<Ports>,
+}
+
+impl<P: Platform> Nat<P> {
+    pub(crate) fn new(platform: Arc<P>, node: String) -> Self {
+        Self { platform, node, ports: Mutex::default() }
+    }
+
+    /// Balances these ports of an address; none: leaves it to others.
+    pub(crate) async fn serve(&self, address: IpAddr, wanted: &[NatPort]) -> Result<(), PlatformError> {
+        let mut ports = self.ports.lock().await;
+        if ports.get(&address).map_or(&[][..], Vec::as_slice) == wanted {
+            return Ok(());
+        }
+        let mut changed = ports.clone();
+        changed.remove(&address);
+        if !wanted.is_empty() {
+            changed.insert(address, wanted.to_vec());
+        }
+        self.platform.filter(script(&changed, &self.node)).await?;
+        *ports = changed;
+        Ok(())
+    }
+
+    /// Takes the table away.
+    pub(crate) async fn remove(&self) -> Result<(), PlatformError> {
+        let mut ports = self.ports.lock().await;
+        self.platform.filter(script(&Ports::new(), &self.node)).await?;
+        ports.clear();
+        Ok(())
+    }
+}
+
+fn script(ports: &Ports, node: &str) -> String {
+    let mut script = format!("table inet {TABLE}\ndelete table inet {TABLE}\n");
+    if ports.is_empty() {
+        return script;
+    }
+    let (mut translate, mut refuse, mut masquerade) = (String::new(), String::new(), String::new());
+    for (address, ports) in ports {
+        for port in ports {
+            let one = Port { address: *address, port };
+            let backends = one.backends(node);
+            if backends.is_empty() {
+                let _ = writeln!(refuse, "    {} {}", one.matches(), one.refusal());
+                continue;
+            }
+            let _ = writeln!(translate, "    {} {}", one.matches(), one.translation(&backends));
+            if port.external_traffic_policy == TrafficPolicy::Cluster {
+                let _ = writeln!(masquerade, "    {} masquerade", one.matches_translated());
+            }
+        }
+    }
+    // Before kube-proxy's chains, which have the usual priorities.
+    for (chain, head, rules) in [
+        ("arriving", "type nat hook prerouting priority dstnat - 10", &translate),
+        ("own", "type nat hook output priority -110", &translate),
+        ("refused", "type filter hook input priority filter - 10", &refuse),
+        ("leaving", "type nat hook postrouting priority srcnat - 10", &masquerade),
+    ] {
+        let body = format!("  chain {chain} {{\n    {head}; policy accept;\n{rules}  }}\n");
+        let _ = write!(script, "table inet {TABLE} {{\n{body}}}\n");
+    }
+    script
+}
+
+struct Port<'a> {
+    address: IpAddr,
+    port: &'a NatPort,
+}
+
+impl Port<'_> {
+    fn family(&self) -> &'static str {
+        if self.address.is_ipv4() { "ip" } else { "ip6" }
+    }
+
+    fn protocol(&self) -> &'static str {
+        match self.port.protocol {
+            Protocol::Tcp => "tcp",
+            Protocol::Udp => "udp",
+            Protocol::Sctp => "sctp",
+        }
+    }
+
+    /// Ready backends of the address's family that the policy allows, always in the same order.
+    fn backends(&self, node: &str) -> Vec<(IpAddr, u16)> {
+        let local = self.port.external_traffic_policy == TrafficPolicy::Local;
+        let allowed = self.port.backends.iter().filter(|backend| !local || backend.node.as_deref() == Some(node));
+        let mut backends: Vec<_> =
+            allowed.filter_map(|backend| Some((backend.address.parse::<IpAddr>().ok()?, backend.port))).collect();
+        backends.retain(|(address, _)| address.is_ipv4() == self.address.is_ipv4());
+        backends.sort_unstable();
+        backends.dedup();
+        backends
+    }
+
+    fn matches(&self) -> String {
+        format!("{} daddr {} {} dport {}", self.family(), self.address, self.protocol(), self.port.port)
+    }
+
+    fn matches_translated(&self) -> String {
+        let (family, address, protocol, port) = (self.family(), self.address, self.protocol(), self.port.port);
+        format!(
+            "meta l4proto {protocol} ct status dnat ct original {family} daddr {address} ct original proto-dst {port}"
+        )
+    }
+
+    fn translation(&self, backends: &[(IpAddr, u16)]) -> String {
+        let family = self.family();
+        let count = backends.len();
+        let choice = match self.port.affinity_seconds {
+            // By the client's address, without a memory: it lasts longer than asked for, and also across nodes.
+            Some(_) => format!("jhash {family} saddr mod {count} seed {SEED:#x}"),
+            None => format!("numgen random mod {count}"),
+        };
+        let places =
+            backends.iter().enumerate().map(|(index, (address, port))| format!("{index} : {address} . {port}"));
+        format!("dnat {family} to {choice} map {{ {} }}", places.collect::<Vec<_>>().join(", "))
+    }
+
+    fn refusal(&self) -> &'static str {
+        match self.port.protocol {
+            Protocol::Tcp => "reject with tcp reset",
+            Protocol::Udp | Protocol::Sctp => "reject",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use groundcrew_api::floating_ip::NatBackend;
+
+    use super::*;
+
+    fn port(protocol: Protocol, backends: &[(&str, u16, &str)]) -> NatPort {
+        let backend = |(address, port, node): &(&str, u16, &str)| NatBackend {
+            address: (*address).into(),
+            port: *port,
+            node: Some((*node).into()),
+        };
+        NatPort {
+            protocol,
+            port: 80,
+            external_traffic_policy: TrafficPolicy::Cluster,
+            affinity_seconds: None,
+            backends: backends.iter().map(backend).collect(),
+        }
+    }
+
+    fn of(ports: Vec<NatPort>) -> String {
+        script(&Ports::from([(IpAddr::from([192, 0, 2, 7]), ports)]), "a")
+    }
+
+    #[test]
+    fn every_backend_gets_its_own_port_whatever_the_order_they_are_listed_in() {
+        let one = of(vec![port(Protocol::Tcp, &[("10.0.0.2", 8080, "a"), ("10.0.0.1", 9090, "b")])]);
+        assert!(one.contains(
+            "ip daddr 192.0.2.7 tcp dport 80 dnat ip to numgen random mod 2 map { 0 : 10.0.0.1 . 9090, 1 : 10.0.0.2 . 8080 }"
+        ));
+        assert_eq!(one, of(vec![port(Protocol::Tcp, &[("10.0.0.1", 9090, "b"), ("10.0.0.2", 8080, "a")])]));
+        assert!(one.contains("ct original ip daddr 192.0.2.7 ct original proto-dst 80 masquerade"), "{one}");
+    }
+
+    #[test]
+    fn the_local_policy_keeps_the_client_and_uses_only_this_node() {
+        let mut local = port(Protocol::Udp, &[("10.0.0.1", 53, "a"), ("10.0.0.2", 53, "b")]);
+        local.external_traffic_policy = TrafficPolicy::Local;
+        let script = of(vec![local.clone()]);
+        assert!(script.contains("mod 1 map { 0 : 10.0.0.1 . 53 }"), "{script}");
+        assert!(!script.contains("masquerade"), "{script}");
+        local.backends.remove(0);
+        assert!(of(vec![local]).contains("udp dport 80 reject\n"));
+    }
+
+    #[test]
+    fn a_port_without_backends_is_refused_and_nothing_at_all_is_no_table() {
+        assert!(of(vec![port(Protocol::Tcp, &[])]).contains("tcp dport 80 reject with tcp reset"));
+        assert!(script(&Ports::new(), "a").ends_with("delete table inet groundcrew_nat\n"));
+    }
+
+    #[test]
+    fn a_client_with_affinity_is_chosen_for_by_its_address() {
+        let mut sticky = port(Protocol::Sctp, &[("10.0.0.1", 1, "a")]);
+        sticky.affinity_seconds = Some(10_800);
+        assert!(of(vec![sticky]).contains("jhash ip saddr mod 1 seed 0x67637277 map"));
+    }
+}
