@@ -70,6 +70,13 @@ impl Addresses {
         self.account.last().ok_or(Error::NotRead)
     }
 
+    /// The account with everything in it: half of it might lack what is looked for.
+    pub(crate) async fn read_whole(&self) -> Result<Arc<Inventory>, Error> {
+        let last = self.read()?;
+        let last = if last.complete { last } else { self.account.refresh(&self.client).await? };
+        if last.complete { Ok(last) } else { Err(Error::ReadInPart) }
+    }
+
     /// Imports what is published before anything is given out.
     pub(crate) async fn begin(&self, living: &[Living]) -> Result<(), Error> {
         self.account.refresh(&self.client).await?;
@@ -112,6 +119,11 @@ impl Addresses {
         if let Some(address) = had {
             return self.claim(address, ask, true, term).await;
         }
+        // Or a Service that was marked and not published yet would get a second one.
+        let inventory = self.read_whole().await?;
+        if let Some(address) = of_family(self.marked(&inventory, ask.owner.uid)) {
+            return self.claim(address, ask, true, term).await;
+        }
         if let Some(other) = &ask.share_with {
             let theirs = of_family(self.marked(&inventory, other.uid));
             let address = theirs.ok_or_else(|| Error::NothingToShare { with: other.key.to_string() })?;
@@ -128,9 +140,11 @@ impl Addresses {
                 self.reserve(address, ask.owner.uid).ok_or_else(|| unfit(Unfit::InUse("another Service".into())))?;
             return self.claim(address, ask, false, term).await;
         }
+        let mut tried = BTreeSet::new();
         loop {
             let inventory = self.read()?;
-            let found = choices(&service, pool, v6, &inventory, &rules, &self.taken(ask.owner.uid));
+            let taken = &self.taken(ask.owner.uid) | &tried;
+            let found = choices(&service, pool, v6, &inventory, &rules, &taken);
             let reserved = found.iter().find_map(|address| self.reserve(*address, ask.owner.uid));
             let Some(reserved) = reserved else {
                 return Err(Error::PoolEmpty { pool, why: self.summary(&service, pool, v6, &inventory, &rules) });
@@ -139,6 +153,7 @@ impl Addresses {
                 // The account's last reading was too old; it is not any more.
                 Err(Error::Outrun { address } | Error::Unfit { address, .. }) => {
                     info!(%address, service, "taken by somebody else; trying the next");
+                    tried.insert(address);
                 }
                 held => return held,
             }
@@ -226,7 +241,9 @@ impl Addresses {
         for ip in inventory.ips.values().filter(|ip| ip.address.is_ipv6() == v6) {
             let why = match fit(ip, service, pool, inventory, rules) {
                 Ok(()) if taken.contains(&ip.address) => "in use",
-                Ok(()) | Err(Unfit::Unknown) => continue,
+                // Tried, and not had.
+                Ok(()) => "of others at this moment",
+                Err(Unfit::Unknown) => continue,
                 Err(Unfit::Shared) => "of another account",
                 Err(Unfit::NotSubscribed | Unfit::Subscribed) => "of the other pool",
                 Err(Unfit::Expired) => "expired",

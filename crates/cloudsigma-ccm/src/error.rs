@@ -15,6 +15,8 @@ pub(crate) enum Error {
     Kube(ProviderError),
     #[error("the CloudSigma account has not been read yet")]
     NotRead,
+    #[error("the CloudSigma account could only be read in part; nothing is decided on that")]
+    ReadInPart,
     #[error("{0}")]
     Wish(String),
     #[error("loadBalancerSourceRanges cannot be kept to by the nodes themselves; run without --nat, or remove them")]
@@ -60,7 +62,7 @@ impl From<Error> for ProviderError {
         let (kind, reason) = match &error {
             Error::Cloud(error) => return error.clone().into(),
             Error::Kube(error) => return error.clone(),
-            Error::NotRead => (ErrorKind::Unavailable, None),
+            Error::NotRead | Error::ReadInPart => (ErrorKind::Unavailable, None),
             Error::RangesWithNat => (ErrorKind::Invalid, Some("SourceRangesUnsupported")),
             Error::Wish(_) => (ErrorKind::Invalid, Some("UnknownPool")),
             Error::Unfit { .. } | Error::AttachedElsewhere { .. } => (ErrorKind::Quota, Some("AddressRefused")),

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::error::Error;
+use crate::marks::Claim;
 use crate::mirror::Mirror;
 
 #[derive(Clone)]
@@ -55,12 +56,12 @@ impl Floating {
         object.labels().get(label::CLUSTER).map(String::as_str) == Some(&*self.cluster)
     }
 
-    /// Whether it is as it should be. Of several that share it, the first that came is named as its owner.
-    pub(crate) fn suits(&self, address: IpAddr, owner: &Owner, nat: Option<&[NatPort]>, shared: bool) -> bool {
+    /// Whether it is as it should be, and made for one of those who share the address.
+    pub(crate) fn suits(&self, address: IpAddr, claim: &Claim, nat: Option<&[NatPort]>) -> bool {
         let Some(object) = self.get(address) else { return false };
         self.is_ours(&object)
             && nat.is_none_or(|nat| object.spec.nat == nat)
-            && (shared || self::owner(&object).as_ref() == Some(owner))
+            && self::owner(&object).is_some_and(|owner| claim.owners.contains_key(&owner.uid))
     }
 
     /// Makes it, or brings it to what this owner wants. Who holds it is not decided here.
@@ -69,12 +70,8 @@ impl Floating {
         address: IpAddr,
         owner: &Owner,
         nat: Option<&[NatPort]>,
-        shared: bool,
         term: &Term,
     ) -> Result<(), Error> {
-        if self.suits(address, owner, nat, shared) {
-            return Ok(());
-        }
         let name = FloatingIP::name_of(address);
         let Some(object) = self.read(address).await? else {
             let spec = FloatingIPSpec {
@@ -97,14 +94,11 @@ impl Floating {
         if !self.is_ours(&object) {
             return Err(Error::NotOurs { name });
         }
-        let (mut spec, mut labels) = (json!({}), json!({}));
+        let mut spec = json!({ "owner": owner.key.to_string() });
         if let Some(nat) = nat {
             spec["nat"] = json!(nat);
         }
-        if !shared {
-            spec["owner"] = owner.key.to_string().into();
-            labels[label::OWNER_UID] = owner.uid.to_string().into();
-        }
+        let labels = json!({ label::OWNER_UID: owner.uid.to_string() });
         self.patch(&object, json!({ "metadata": { "labels": labels }, "spec": spec }), term).await
     }
 

@@ -30,7 +30,7 @@ use crate::client::Kind;
 use crate::error::Error;
 use crate::floating::{Floating, Word, claimed, owner, word};
 use crate::inventory::Inventory;
-use crate::marks::Mark;
+use crate::marks::{Claim, Mark};
 use crate::pool::ANNOTATION;
 use crate::reach::Reach;
 use crate::reachability::Reachability;
@@ -164,14 +164,8 @@ impl CloudSigma {
         let owner = want.owner();
         let mut differences = Vec::new();
         for address in &want.addresses {
-            let mark = inventory.ips.get(address).map(|ip| self.addresses.mark(ip));
-            let shared = match mark {
-                Some(Mark::Ours(claim)) if claim.owners.contains_key(&owner.uid) => {
-                    if claim.kept.is_some() != keeps(&want.ask) {
-                        differences.push(difference("keep", format!("{KEEP} as the Service says"), "another".into()));
-                    }
-                    claim.owners.len() > 1
-                }
+            let claim = match inventory.ips.get(address).map(|ip| self.addresses.mark(ip)) {
+                Some(Mark::Ours(claim)) if claim.owners.contains_key(&owner.uid) => claim,
                 // Said as a caveat: there is nothing to put right.
                 None => continue,
                 Some(mark) => {
@@ -183,7 +177,10 @@ impl CloudSigma {
                     continue;
                 }
             };
-            if !self.floating.suits(*address, owner, self.nat(*address, inventory).as_deref(), shared) {
+            if claim.kept.is_some() != keeps(&want.ask) {
+                differences.push(difference("keep", format!("{KEEP} as the Service says"), "another".into()));
+            }
+            if !self.floating.suits(*address, &claim, self.nat(*address, inventory).as_deref()) {
                 differences.push(difference(
                     "floating_ip",
                     format!("a FloatingIP for {address}"),
@@ -196,19 +193,24 @@ impl CloudSigma {
 
     /// Takes an address from whoever answers on it, and then its mark. Each step is found again by who comes after a crash.
     async fn release_one(&self, address: IpAddr, owner: &Owner, term: &Term) -> Result<(), Error> {
-        let others = match self.addresses.client.ip(address).await {
+        let other = match self.addresses.client.ip(address).await {
             Ok(ip) => {
                 self.addresses.account.note(&ip);
                 match self.addresses.mark(&ip) {
-                    Mark::Ours(claim) => claim.owners.keys().any(|uid| *uid != owner.uid),
+                    Mark::Ours(claim) => claim.owners().find(|other| other.uid != owner.uid),
                     // Somebody took our mark away and put his there: what answers here is ours all the same.
-                    Mark::None | Mark::Foreign(_) => false,
+                    Mark::None | Mark::Foreign(_) => None,
                 }
             }
-            Err(error) if error.kind() == Kind::NotFound => false,
+            Err(error) if error.kind() == Kind::NotFound => None,
             Err(error) => return Err(error.into()),
         };
-        if !others && let Some(object) = self.floating.read(address).await? {
+        if let Some(other) = other {
+            // Who shares it has it from now on.
+            if self.floating.get(address).and_then(|object| self::owner(&object)).as_ref() == Some(owner) {
+                self.floating.ensure(address, &other, None, term).await?;
+            }
+        } else if let Some(object) = self.floating.read(address).await? {
             if object.spec.holder.is_some() {
                 self.floating.assign(&object, None, None, None, term).await?;
                 return Err(Error::NotLetGo { address, node: object.spec.holder.unwrap_or_default() });
@@ -259,12 +261,14 @@ impl LoadBalancers for CloudSigma {
         self.wishes.set(want);
         let inventory = self.addresses.read()?;
         for address in &want.addresses {
-            let shared = matches!(
-                inventory.ips.get(address).map(|ip| self.addresses.mark(ip)),
-                Some(Mark::Ours(claim)) if claim.owners.len() > 1
-            );
             let nat = self.nat(*address, &inventory);
-            self.floating.ensure(*address, want.owner(), nat.as_deref(), shared, term).await?;
+            let claim = match inventory.ips.get(address).map(|ip| self.addresses.mark(ip)) {
+                Some(Mark::Ours(claim)) => claim,
+                _ => Claim::default(),
+            };
+            if !self.floating.suits(*address, &claim, nat.as_deref()) {
+                self.floating.ensure(*address, want.owner(), nat.as_deref(), term).await?;
+            }
         }
         Ok(self.reachable(want, &inventory)?)
     }
@@ -272,7 +276,8 @@ impl LoadBalancers for CloudSigma {
     async fn release(&self, owner: &Owner, term: &Term) -> Result<(), ProviderError> {
         // Before anything else: what nobody wants is not placed again.
         self.wishes.forget(owner.uid);
-        let inventory = self.addresses.read()?;
+        // On half a view something would be left behind.
+        let inventory = self.addresses.read_whole().await?;
         for address in self.held_by(owner, &inventory) {
             self.awaited().remove(&address);
             self.troubles.set(address, None);
@@ -311,8 +316,8 @@ impl LoadBalancers for CloudSigma {
         });
         let made = self.floating.ours().into_iter();
         let made = made.filter_map(|(address, object)| Some((owner(&object)?, address)));
-        let all = marked.chain(made);
-        let items = all.map(|(owner, address)| Owned { owner, what: format!("address {address}") }).collect();
+        let items =
+            marked.chain(made).map(|(owner, address)| Owned { owner, what: format!("address {address}") }).collect();
         Ok(Listing { items, complete: read.complete })
     }
 

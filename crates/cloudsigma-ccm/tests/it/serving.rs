@@ -119,7 +119,9 @@ async fn services_with_a_sharing_key_share_one_servedand_the_last_one_gives_it_b
 
     lab.delete("tcp").await;
     lab.until_gone("tcp").await;
-    assert!(lab.floating(first).await.spec.holder.is_some(), "the other still uses it");
+    let object = lab.floating(first).await;
+    assert!(object.spec.holder.is_some(), "the other still uses it");
+    assert_eq!(object.spec.owner.as_deref(), Some(&*format!("{}/udp", lab.namespace)));
     lab.delete("udp").await;
     lab.until_gone("udp").await;
     lab.until_account(&before).await;

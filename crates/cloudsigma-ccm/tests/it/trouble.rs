@@ -138,6 +138,22 @@ async fn half_a_list_of_addresses_releases_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_cloud_that_forgets_what_it_confirmed_gives_no_address_and_is_not_asked_for_ever() {
+    let lab = Lab::new("cs-forget", 1).await;
+    lab.add_ips([1, 2]);
+    let before = lab.cloud.snapshot();
+    lab.cloud.fault(Fault::on("PUT", "ips/", Effect::Ignore));
+    let controller = lab.controller(&[]).await;
+    lab.create("web", json!({}), json!({})).await;
+    lab.until_reason("web", "PoolEmpty").await;
+    assert!(lab.cloud.writes().len() <= 4, "each address once a look: {:?}", lab.cloud.writes());
+    assert_eq!(lab.cloud.snapshot().ips, before.ips);
+    lab.delete("web").await;
+    lab.until_gone("web").await;
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_funds_and_wrong_credentials_are_told_in_words() {
     let lab = Lab::new("cs-funds", 1).await;
     lab.add_ips([1]);
