@@ -53,6 +53,7 @@ impl Cloud {
         for service in [Service::Identity, Service::Network] {
             cloud.register(service).await?;
         }
+        cloud.first_network().await.context("make a first network")?;
         Ok(cloud)
     }
 
@@ -116,6 +117,16 @@ impl Cloud {
             Service::Identity => &mut self.keystone,
             Service::Network => &mut self.neutron,
         }
+    }
+
+    /// Neutron reads its policy when it first has to decide something, and refuses whatever comes meanwhile.
+    async fn first_network(&self) -> Result<()> {
+        let neutron = async |method, path: &str, body: Option<&Value>| {
+            ask(self.neutron.address(), method, path, Some(&self.admin), body).await?.ok()
+        };
+        let made = neutron(Method::POST, "/v2.0/networks", Some(&json!({"network": {"name": "first"}}))).await?;
+        let made = format!("/v2.0/networks/{}", text(&made["network"]["id"])?);
+        neutron(Method::DELETE, &made, None).await.map(drop)
     }
 
     /// Puts a service into the catalog.
