@@ -1,17 +1,24 @@
 //! Carries a plan out. The only module that changes the cloud.
 
+use std::time::Duration;
+
 use groundcrew_api::node_repair::RepairStep;
 use groundcrew_core::leader::Term;
 use groundcrew_core::provider::{Instances, Port, Ports, ProviderError, Reboot, SecurityGroups};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1;
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
+use serde_json::json;
 use tracing::{info, warn};
 
 use super::ladder::Repair;
 use super::memory::Memory;
 use super::nodes::Node;
 use super::plan::{Plan, Step};
+
+/// For a write to the API server.
+const DEADLINE: Duration = Duration::from_secs(4);
 
 /// Why a step was not done.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +57,7 @@ where
             Step::Label { member, tags, metadata } => {
                 cloud.mark_instance(&member.instance.id, tags, metadata, term).await.map_err(ApplyError::Refused)
             }
+            Step::Show { node, condition, trouble } => show(client, node, condition, trouble.as_deref(), term).await,
             Step::Repair(repair) => take(repair, cloud, client, memory, term).await,
         };
         match &done {
@@ -72,6 +80,31 @@ async fn add_group<C: Ports>(cloud: &C, port: &Port, group: &str, term: &Term) -
     let now = cloud.port(&port.id).await?;
     let there = now.groups.is_some_and(|groups| groups.iter().any(|id| id == group));
     if there { Ok(()) } else { Err(ApplyError::Undone) }
+}
+
+/// The time of the condition is that of the change: nobody beats as a heart here.
+async fn show(
+    client: &Client,
+    node: &Node,
+    condition: &str,
+    trouble: Option<&str>,
+    term: &Term,
+) -> Result<(), ApplyError> {
+    let (status, reason, message) = match trouble {
+        Some(trouble) => ("True", "SeenOnRouter", trouble),
+        None => ("False", "AsItShouldBe", ""),
+    };
+    let now = Timestamp::now().to_string();
+    let shown = json!({"type": condition, "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": now, "lastHeartbeatTime": now});
+    let patch = Patch::Strategic(json!({"metadata": {"uid": node.uid}, "status": {"conditions": [shown]}}));
+    let (nodes, params): (Api<v1::Node>, _) = (Api::all(client.clone()), PatchParams::default());
+    let write = async {
+        let written = nodes.patch_status(&node.name, &params, &patch).await;
+        written.map_err(|error| ProviderError::from_kube("write a condition of the Node", &error))
+    };
+    term.write(DEADLINE, write).await.map_err(ProviderError::from)?;
+    Ok(())
 }
 
 /// Looks once more, notes the step, takes it.

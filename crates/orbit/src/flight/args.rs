@@ -61,6 +61,14 @@ pub struct Args {
     #[arg(long, env = "GROUNDCREW_OWNED_SERVER_GROUP", value_name = "ID")]
     pub owned_server_group: Option<String>,
 
+    /// Ids of the routers that carry the pods' routes; without it no Node gets conditions about its routes
+    #[arg(long, env = "GROUNDCREW_ROUTER", value_name = "ID", value_delimiter = ',')]
+    pub router: Vec<String>,
+
+    /// How many routes a router takes, where the cloud has no quota that says so
+    #[arg(long, env = "GROUNDCREW_ROUTE_LIMIT", value_name = "N", default_value = "31")]
+    pub route_limit: u64,
+
     /// How often to look
     #[arg(long, env = "GROUNDCREW_INTERVAL", value_name = "TIME", default_value = "1m", value_parser = pause)]
     pub interval: Duration,
@@ -97,6 +105,8 @@ impl Args {
         Settings {
             pod_ranges: self.pod_cidr,
             security_group: self.security_group,
+            routers: self.router,
+            route_limit: self.route_limit,
             owned_by: OwnedBy { tag: self.owned_tag, metadata: self.owned_metadata, group: self.owned_server_group },
             label: Label {
                 tags: self.server_tag.into_iter().collect(),

@@ -7,7 +7,7 @@
 //!  NodeRepairs --------+                       +--> NodeRepairs, Events, metrics
 //! ```
 //!
-//! [`fleet`], [`ladder`], [`security`] and [`plan`] are pure; `apply` is the only writer.
+//! [`fleet`], [`ladder`], [`security`], [`routes`] and [`plan`] are pure; `apply` is the only writer.
 
 mod apply;
 mod args;
@@ -18,6 +18,7 @@ pub mod nodes;
 pub mod observe;
 mod pass;
 pub mod plan;
+pub mod routes;
 pub mod security;
 pub mod settings;
 mod status;

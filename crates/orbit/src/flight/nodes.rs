@@ -1,10 +1,14 @@
 //! The few fields of Nodes that decide about repairs.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use groundcrew_api::names::annotation::PAUSED;
+use ipnet::IpNet;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1;
+
+use super::routes::CONDITIONS;
 
 /// A Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +21,10 @@ pub struct Node {
     pub server: Option<String>,
     /// Its own addresses.
     pub addresses: Vec<IpAddr>,
+    /// The ranges that its pods have their addresses from.
+    pub pod_ranges: Vec<IpNet>,
+    /// What it shows to be wrong with its routes.
+    pub troubles: BTreeMap<&'static str, String>,
     /// Since when it is not ready. `None` while it is; a Node that never said anything counts from its making.
     pub unready_since: Option<Timestamp>,
     /// Whether people asked us to leave it alone, or it is being deleted.
@@ -25,7 +33,7 @@ pub struct Node {
 
 impl From<v1::Node> for Node {
     fn from(node: v1::Node) -> Self {
-        let (meta, status) = (node.metadata, node.status.unwrap_or_default());
+        let (meta, spec, status) = (node.metadata, node.spec.unwrap_or_default(), node.status.unwrap_or_default());
         let made = meta.creation_timestamp.map(|time| time.0);
         let ready = status.conditions.iter().flatten().find(|condition| condition.type_ == "Ready");
         let unready_since = match ready {
@@ -35,10 +43,18 @@ impl From<v1::Node> for Node {
         };
         let asked = meta.annotations.iter().flatten().any(|(key, value)| key == PAUSED && value == "true");
         let addresses = status.addresses.iter().flatten();
+        let ranges = spec.pod_cidrs.filter(|ranges| !ranges.is_empty()).or_else(|| Some(vec![spec.pod_cidr?]));
+        let troubles = CONDITIONS.into_iter().filter_map(|kind| {
+            let mut shown = status.conditions.iter().flatten();
+            let shown = shown.find(|condition| condition.type_ == kind && condition.status == "True")?;
+            Some((kind, shown.message.clone().unwrap_or_default()))
+        });
         Self {
             name: meta.name.unwrap_or_default(),
             uid: meta.uid.unwrap_or_default(),
-            server: node.spec.and_then(|spec| spec.provider_id).as_deref().and_then(server),
+            server: spec.provider_id.as_deref().and_then(server),
+            pod_ranges: ranges.iter().flatten().filter_map(|range| range.parse().ok()).collect(),
+            troubles: troubles.collect(),
             addresses: addresses.filter_map(|address| address.address.parse().ok()).collect(),
             unready_since,
             paused: asked || meta.deletion_timestamp.is_some(),

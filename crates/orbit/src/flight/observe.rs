@@ -8,6 +8,7 @@ use groundcrew_core::provider::{
 
 use super::fleet::Marks;
 use super::nodes::Node;
+use super::routes::Table;
 use super::settings::{Mode, OwnedBy, Settings};
 
 /// Everything that one look has shown.
@@ -23,6 +24,8 @@ pub struct Observed {
     pub ports: Vec<Port>,
     /// How servers show that they are the cluster's.
     pub marks: Marks,
+    /// The routers that carry the routes to pods.
+    pub tables: Vec<Table>,
 }
 
 /// Looks at everything once.
@@ -36,6 +39,11 @@ where
         if settings.groups != Mode::Off {
             seen.ports = ports(cloud, nodes).await?;
         }
+    }
+    for id in &settings.routers {
+        let router = cloud.router(id).await?;
+        let limit = cloud.route_limit(&router).await?;
+        seen.tables.push(Table { router, limit });
     }
     let Listing { items, complete } = cloud.instances().await?;
     Ok(Observed { instances: items, complete, ..seen })

@@ -68,7 +68,7 @@ impl<C: Instances + Ports + Routes + SecurityGroups> Flight<C> {
             taken: &taken,
             now: Timestamp::now(),
         };
-        let plan = plan(&fleet, &observed, climb(view, &self.settings.ladder), &self.settings);
+        let plan = plan(nodes, &fleet, &observed, climb(view, &self.settings.ladder), &self.settings);
         for step in &plan.steps {
             info!(%step, "planned");
         }

@@ -10,7 +10,9 @@ use groundcrew_core::provider::{NewRule, Port};
 
 use super::fleet::Member;
 use super::ladder::{Held, Ladder, Repair};
+use super::nodes::Node;
 use super::observe::Observed;
+use super::routes::changes;
 use super::security::{bare_ports, missing_rules};
 use super::settings::{Label, Mode, Settings};
 
@@ -32,6 +34,15 @@ pub enum Step<'a> {
         port: &'a Port,
         /// The id of the group.
         group: &'a str,
+    },
+    /// A condition of a Node that began or ended to be true.
+    Show {
+        /// The Node.
+        node: &'a Node,
+        /// The condition.
+        condition: &'static str,
+        /// What is wrong; nothing any more if `None`.
+        trouble: Option<String>,
     },
     /// A step with a sick server.
     Repair(Repair<'a>),
@@ -61,7 +72,13 @@ pub struct Plan<'a> {
 
 /// Compares what should be with what is.
 #[must_use]
-pub fn plan<'a>(fleet: &'a [Member<'a>], observed: &'a Observed, ladder: Ladder<'a>, settings: &Settings) -> Plan<'a> {
+pub fn plan<'a>(
+    nodes: &'a [Node],
+    fleet: &'a [Member<'a>],
+    observed: &'a Observed,
+    ladder: Ladder<'a>,
+    settings: &Settings,
+) -> Plan<'a> {
     let Ladder { repairs, held, forget } = ladder;
     let mut plan = Plan { held, forget, ..Plan::default() };
     if let Some(group) = &observed.group {
@@ -70,6 +87,8 @@ pub fn plan<'a>(fleet: &'a [Member<'a>], observed: &'a Observed, ladder: Ladder<
         let bare = bare_ports(&observed.ports, fleet, &group.id);
         plan.add(settings.groups, bare.map(|(member, port)| Step::AddGroup { member, port, group: &group.id }));
     }
+    let shown = changes(nodes, &observed.tables, settings.route_limit).into_iter();
+    plan.steps.extend(shown.map(|(node, (condition, trouble))| Step::Show { node, condition, trouble }));
     plan.add(settings.labels, fleet.iter().filter_map(|member| unlabelled(*member, &settings.label)));
     // Last: what was missing above may be all that was wrong, and shows in the next pass.
     plan.add(settings.nodes, repairs.into_iter().map(Step::Repair));
@@ -98,13 +117,14 @@ fn unlabelled<'a>(member: Member<'a>, label: &Label) -> Option<Step<'a>> {
 }
 
 impl<'a> Step<'a> {
-    /// The server that it is about.
+    /// The Node that it is about, if it is about one.
     #[must_use]
-    pub fn member(&self) -> Option<Member<'a>> {
+    pub fn node(&self) -> Option<&'a Node> {
         match self {
             Self::AddRule { .. } => None,
+            Self::Show { node, .. } => Some(node),
             Self::AddGroup { member, .. } | Self::Label { member, .. } | Self::Repair(Repair { member, .. }) => {
-                Some(*member)
+                member.node
             }
         }
     }
@@ -116,6 +136,7 @@ impl<'a> Step<'a> {
             Self::AddRule { .. } => "add_rule",
             Self::AddGroup { .. } => "add_group",
             Self::Label { .. } => "label",
+            Self::Show { .. } => "condition",
             Self::Repair(repair) => match repair.step {
                 RepairStep::SoftReboot => "soft_reboot",
                 RepairStep::HardReboot => "hard_reboot",
@@ -125,7 +146,8 @@ impl<'a> Step<'a> {
     }
 
     /// Every [`action`](Self::action).
-    pub const ACTIONS: [&'static str; 6] = ["add_rule", "add_group", "label", "soft_reboot", "hard_reboot", "delete"];
+    pub const ACTIONS: [&'static str; 7] =
+        ["add_rule", "add_group", "label", "condition", "soft_reboot", "hard_reboot", "delete"];
 
     /// The reason of the Event where it is only reported.
     #[must_use]
@@ -134,6 +156,7 @@ impl<'a> Step<'a> {
             Self::AddRule { .. } => "SecurityGroupRuleMissing",
             Self::AddGroup { .. } => "SecurityGroupMissing",
             Self::Label { .. } => "LabelsMissing",
+            Self::Show { condition, .. } => condition,
             Self::Repair(_) => "ServerSick",
         }
     }
@@ -145,6 +168,7 @@ impl<'a> Step<'a> {
             Self::AddRule { .. } => "RuleAdded",
             Self::AddGroup { .. } => "GroupAdded",
             Self::Label { .. } => "ServerLabelled",
+            Self::Show { condition, .. } => condition,
             Self::Repair(repair) => match repair.step {
                 RepairStep::SoftReboot => "SoftReboot",
                 RepairStep::HardReboot => "HardReboot",
@@ -168,6 +192,10 @@ impl fmt::Display for Step<'_> {
                 let keys = metadata.keys().chain(tags).map(String::as_str).collect::<Vec<_>>().join(", ");
                 write!(f, "label server {} with {keys}", member.instance.name)
             }
+            Self::Show { node, condition, trouble: Some(trouble) } => {
+                write!(f, "show {condition} on Node {}: {trouble}", node.name)
+            }
+            Self::Show { node, condition, trouble: None } => write!(f, "end {condition} on Node {}", node.name),
             Self::Repair(Repair { member, step, why }) => {
                 let verb = match step {
                     RepairStep::SoftReboot => "reboot",

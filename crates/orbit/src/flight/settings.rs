@@ -45,6 +45,10 @@ pub struct Settings {
     pub pod_ranges: Vec<IpNet>,
     /// The name or the id of the Nodes' security group. Without it, neither rules nor ports are looked at.
     pub security_group: Option<String>,
+    /// The ids of the routers that carry the routes to pods. Without any, routes are not looked at.
+    pub routers: Vec<String>,
+    /// How many routes a router takes where the cloud does not say.
+    pub route_limit: u64,
     /// How servers that are no Nodes are known as the cluster's.
     pub owned_by: OwnedBy,
     /// What every server that is a Node should carry.

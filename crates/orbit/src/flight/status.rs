@@ -88,7 +88,7 @@ impl Status {
 
     fn tell(&self, step: &Step<'_>, outcome: &str, (severity, reason): (Severity, &'static str), note: String) {
         self.steps.with_label_values(&[step.action(), outcome]).inc();
-        let about = match step.member().and_then(|member| member.node) {
+        let about = match step.node() {
             // What the kubelet writes there as the uid: so `kubectl describe node` shows them together.
             Some(Node { name, .. }) => reference::<v1::Node>(None, name, Some(name.clone())),
             None => self.about.clone(),

@@ -126,19 +126,23 @@ impl Lab {
     }
 }
 
-#[tokio::test]
-async fn what_the_group_and_a_port_lost_is_back_in_a_real_neutron() {
-    let mut lab = Lab::new().await;
-    let openstack = openstack::shared().await.unwrap();
-    let project = openstack.project("flight").await.unwrap();
+/// The cloud as a member of this project sees it.
+fn neutron(openstack: &openstack::Cloud, project: &openstack::Project) -> Arc<OpenStack> {
     let auth = Auth::Password {
         user: User::Name(project.name.clone(), Domain::Id("default".into())),
         password: Secret::new(PASSWORD),
         project: openstack_client::Project::Id(project.id.clone()),
     };
     let config = Config::new(&openstack.auth_url(), auth).unwrap().region(REGION);
-    let client = openstack_client::Client::new(config).unwrap();
-    lab.cloud.neutron = Some(Arc::new(OpenStack::new(client, Duration::from_secs(30))));
+    Arc::new(OpenStack::new(openstack_client::Client::new(config).unwrap(), Duration::from_secs(30)))
+}
+
+#[tokio::test]
+async fn what_the_group_and_a_port_lost_is_back_in_a_real_neutron() {
+    let mut lab = Lab::new().await;
+    let openstack = openstack::shared().await.unwrap();
+    let project = openstack.project("flight").await.unwrap();
+    lab.cloud.neutron = Some(neutron(openstack, &project));
 
     let lan = project.lan("10.180.0.0/16").await.unwrap();
     let group = project.create("security_group", json!({"name": "nodes"})).await.unwrap();
@@ -181,6 +185,39 @@ async fn what_the_group_and_a_port_lost_is_back_in_a_real_neutron() {
     assert_eq!(read(&foreign).await["security_groups"], json!([]), "no Node's");
     assert_eq!(read(&open).await["security_groups"], json!([]), "it cannot have one");
     assert_eq!(lab.cloud.orders(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_node_shows_that_its_route_is_missing_until_neutron_has_it() {
+    let mut lab = Lab::new().await;
+    let openstack = openstack::shared().await.unwrap();
+    let project = openstack.project("routes").await.unwrap();
+    lab.cloud.neutron = Some(neutron(openstack, &project));
+    let lan = project.lan("10.180.0.0/16").await.unwrap();
+    lab.cloud.boot("a");
+    lab.node("a", "10.180.0.7", true).await;
+    let nodes: Api<Node> = Api::all(lab.client.clone());
+    let range = Patch::Merge(json!({"spec": {"podCIDR": "198.19.1.0/24", "podCIDRs": ["198.19.1.0/24"]}}));
+    nodes.patch("node-a", &PatchParams::default(), &range).await.unwrap();
+    let shows = async |status: &str| {
+        eventually(&format!("RouteMissing is {status}"), SOON, async || {
+            let conditions = nodes.get("node-a").await?.status.and_then(|status| status.conditions).unwrap_or_default();
+            let found = conditions.iter().find(|condition| condition.type_ == "RouteMissing").context("not there")?;
+            ensure!(found.status == status, "{found:?}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    };
+
+    let running = lab.start(&["--router", &lan.router]);
+    shows("True").await;
+    let routes = json!({"router": {"routes": [{"destination": "198.19.1.0/24", "nexthop": "10.180.0.7"}]}});
+    let path = format!("v2.0/routers/{}/add_extraroutes", lan.router);
+    project.ask(Service::Network, Method::PUT, &path, Some(&routes)).await.unwrap().ok().unwrap();
+    shows("False").await;
+    running.stop().await;
+    lab.told("a", "RouteMissing").await;
 }
 
 #[tokio::test]

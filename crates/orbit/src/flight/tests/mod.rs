@@ -2,6 +2,7 @@
 
 mod ladder;
 mod plan;
+mod routes;
 mod security;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,6 +60,8 @@ pub(super) fn node(server: &str, unready: Option<Duration>) -> Node {
         uid: format!("uid-{server}"),
         server: Some(server.into()),
         addresses: vec![],
+        pod_ranges: vec![],
+        troubles: BTreeMap::new(),
         unready_since: unready.map(ago),
         paused: false,
     }

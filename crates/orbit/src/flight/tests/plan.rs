@@ -16,6 +16,8 @@ fn settings(mode: Mode) -> Settings {
     Settings {
         pod_ranges: vec!["10.1.0.0/16".parse().unwrap()],
         security_group: Some("nodes".into()),
+        routers: vec![],
+        route_limit: 31,
         owned_by: OwnedBy::default(),
         label: Label {
             tags: BTreeSet::from(["k8s".into()]),
@@ -42,7 +44,7 @@ fn each_mode_does_what_it_says() {
         cluster.look(&rules(), |ladder| {
             // Of two looks the members are the same, but not their addresses.
             let ladder = Ladder { repairs: relend(&fleet, &ladder), ..Ladder::default() };
-            let plan = plan(&fleet, &observed, ladder, &settings(mode));
+            let plan = plan(&cluster.nodes, &fleet, &observed, ladder, &settings(mode));
             (plan.steps.len(), plan.reported.len())
         })
     };
@@ -70,7 +72,7 @@ fn only_what_a_node_calls_its_server_is_labelled() {
     let fleet = fleet(&cluster.nodes, &cluster.instances, &cluster.marks);
     assert_eq!(fleet.len(), 3);
     let observed = Observed::default();
-    let plan = plan(&fleet, &observed, Ladder::default(), &settings(Mode::Repair));
-    let labelled: Vec<_> = plan.steps.iter().filter_map(Step::member).map(|member| &member.instance.id).collect();
-    assert_eq!(labelled, ["a"]);
+    let plan = plan(&cluster.nodes, &fleet, &observed, Ladder::default(), &settings(Mode::Repair));
+    let labelled: Vec<_> = plan.steps.iter().filter_map(Step::node).map(|node| &node.name).collect();
+    assert_eq!(labelled, ["name-a"]);
 }
