@@ -28,6 +28,14 @@ impl Plan {
         let Some((group, members)) = self.locate(Kind::Group, name, nb) else { return };
         if let Some(router) = shared_with(group.uuid, desired, nb) {
             self.held.push(Held::GroupShared { group: name.to_owned(), router });
+            // Rows that went into it before the other router did would be served there.
+            let inside = ours.iter().filter(|(uuid, _)| members.contains(uuid));
+            let out = |(row, seen): &(Uuid, Arc<LoadBalancer>)| Step::Detach {
+                place: group.clone(),
+                row: *row,
+                name: seen.name.clone(),
+            };
+            self.steps.extend(inside.map(out));
             return;
         }
         let was_on = |kind: Kind| {

@@ -81,6 +81,27 @@ async fn what_is_taken_from_a_group_is_put_back_and_what_others_put_there_stays(
 }
 
 #[tokio::test]
+async fn a_group_that_is_put_on_another_router_loses_our_rows_and_nobody_else_is_served_by_them() {
+    let project = Project::new("shared-lbs").await;
+    let northbound = project.northbound().await;
+    let (router, switch) = (project.namespace.clone(), format!("{}-default", project.namespace));
+    let group = make(&northbound, &format!("{}-lbs", project.namespace)).await;
+    put_on(&northbound, &group, &router, &switch).await;
+    project.pool(8).await;
+    let _controller = project.start(&northbound.remotes(), &[GROUP]).await;
+    project.served("web").await;
+    let in_it = ["--bare", "--columns=load_balancer", "list", "Load_Balancer_Group", &group];
+    let row = project.until_nbctl(&northbound, &in_it, "the row is in the group", |said| !said.trim().is_empty()).await;
+
+    northbound.nbctl(["lr-add", "bank"]).await.unwrap();
+    northbound.nbctl(["add", "Logical_Router", "bank", "load_balancer_group", &group]).await.unwrap();
+    project.until_nbctl(&northbound, &in_it, "the row has left the group", |said| said.trim().is_empty()).await;
+    let on_router = ["--bare", "--columns=load_balancer", "list", "Logical_Router", &router];
+    project.until_nbctl(&northbound, &on_router, "the router has it", |said| said.contains(row.trim())).await;
+    project.until_reason("web", "GroupShared").await;
+}
+
+#[tokio::test]
 async fn a_service_waits_for_its_group_and_is_told_what_to_do() {
     let project = Project::new("ungrouped").await;
     let northbound = project.northbound().await;

@@ -150,6 +150,27 @@ fn a_group_on_the_router_of_another_project_is_not_used() {
 }
 
 #[test]
+fn a_row_leaves_a_group_that_is_put_on_the_router_of_another_project() {
+    let mut model = served().place(Kind::Router, 4, "bank");
+    model.joined.insert((id(4), id(3)));
+    let out = plan(&wish(), &grouped(), &model.northbound());
+    model.carry_out(&out);
+    let members = |kind, place: u128| &model.places[&(kind, id(place))].1;
+    let row = wish().rows[0].uuid;
+    assert!(!members(Kind::Group, 3).contains(&row), "{:?}", out.steps);
+    assert!(
+        members(Kind::Router, 1).contains(&row) && members(Kind::Switch, 2).contains(&row),
+        "it is served on its own"
+    );
+    let again = plan(&wish(), &grouped(), &model.northbound());
+    assert_eq!((again.steps.len(), kinds(&again)), (0, vec!["group_shared"]));
+
+    model.joined.remove(&(id(4), id(3)));
+    model.carry_out(&plan(&wish(), &grouped(), &model.northbound()));
+    assert!(model.places[&(Kind::Group, id(3))].1.contains(&row), "back when the group is the project's own again");
+}
+
+#[test]
 fn that_somebody_put_a_row_into_a_group_is_no_proof_of_where_the_group_belongs() {
     let mut model = project();
     model.carry_out(&plan(&web(), &site(), &model.northbound()));
