@@ -171,7 +171,7 @@ impl Addresses {
             match marks::read(&now.meta, cluster) {
                 Mark::Foreign(cluster) => return unfit(Unfit::OtherCluster(cluster)),
                 Mark::Ours(claim) => match claim.owners.values().next() {
-                    _ if claim.owners.contains_key(&owner.uid) && claim.kept.is_some() == keep => return Ok(None),
+                    _ if claim.owners.contains_key(&owner.uid) && claim.keeps_as(owner, keep) => return Ok(None),
                     Some(holder) if !had => return unfit(Unfit::InUse(holder.to_string())),
                     _ => {}
                 },

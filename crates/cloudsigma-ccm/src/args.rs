@@ -114,16 +114,12 @@ pub struct Args {
     #[arg(long, env = "GROUNDCREW_CLOUDSIGMA_SWITCH_NICS")]
     pub switch_nics: bool,
 
-    /// Let nodes balance by themselves, in clusters without kube-proxy or Cilium
-    #[arg(long, env = "GROUNDCREW_CLOUDSIGMA_NAT")]
-    pub nat: bool,
-
     /// Addresses that may be given out: networks, addresses or tag:<uuid>, comma-separated. Without it all of the account
     #[arg(long, env = "GROUNDCREW_CLOUDSIGMA_ALLOW_IP", value_name = "ADDRESSES", value_delimiter = ',')]
     pub allow_ip: Vec<Allowed>,
 
     /// How often the account is read
-    #[arg(long, env = "GROUNDCREW_CLOUDSIGMA_INTERVAL", value_name = "TIME", default_value = "1m", value_parser = duration)]
+    #[arg(long, env = "GROUNDCREW_CLOUDSIGMA_INTERVAL", value_name = "TIME", default_value = "1m", value_parser = interval)]
     pub discovery_interval: Duration,
 
     /// How long before its end a subscription is warned about
@@ -169,7 +165,7 @@ pub struct Args {
     pub probe_grace: Duration,
 
     /// How often it is asked
-    #[arg(long, env = "GROUNDCREW_PROBE_INTERVAL", value_name = "TIME", default_value = "30s", value_parser = duration)]
+    #[arg(long, env = "GROUNDCREW_PROBE_INTERVAL", value_name = "TIME", default_value = "30s", value_parser = interval)]
     pub probe_interval: Duration,
 
     /// Place addresses on nodes with the label node.kubernetes.io/exclude-from-external-load-balancers too
@@ -227,6 +223,12 @@ impl Args {
     pub(crate) fn delay(&self) -> Duration {
         if self.fast_failover { Duration::from_secs(3) } else { self.takeover_delay }
     }
+}
+
+/// A loop that never pauses is an attack on the cloud.
+fn interval(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    if time < Duration::from_millis(100) { Err("at least 100ms".into()) } else { Ok(time) }
 }
 
 fn secret(given: Option<&Secret>, file: Option<&Path>) -> Result<Option<Secret>, StartError> {
@@ -288,6 +290,13 @@ mod tests {
         let args = parse(&["--region", "zrh", "--username", "a@b"]);
         assert!(args.credentials(|_| None).unwrap_err().to_string().contains("--password-file"));
         assert!(Program::try_parse_from(["test"]).unwrap_err().to_string().contains("--region"));
+    }
+
+    #[test]
+    fn an_interval_is_not_nothing() {
+        for flag in ["--discovery-interval", "--probe-interval"] {
+            assert!(Program::try_parse_from(["test", "--region", "zrh", flag, "0s"]).is_err(), "{flag}");
+        }
     }
 
     #[test]

@@ -19,8 +19,6 @@ pub(crate) enum Error {
     ReadInPart,
     #[error("{0}")]
     Wish(String),
-    #[error("loadBalancerSourceRanges cannot be kept to by the nodes themselves; run without --nat, or remove them")]
-    RangesWithNat,
     #[error("{with}, whose address is to be shared, has none yet")]
     NothingToShare { with: String },
     #[error("{address} {why}")]
@@ -37,6 +35,8 @@ pub(crate) enum Error {
     NotLetGo { address: IpAddr, node: String },
     #[error("node {node} has not confirmed {address}; is the node agent running there? {said}")]
     NotConfirmed { address: IpAddr, node: String, said: String },
+    #[error("{address} could not be moved in time; trying again")]
+    NotMoved { address: IpAddr },
     #[error("the server of node {node} could not be stopped before its addresses move: {why}")]
     NotFenced { node: String, why: String },
     #[error("no node can hold {address}: {why}")]
@@ -63,7 +63,6 @@ impl From<Error> for ProviderError {
             Error::Cloud(error) => return error.clone().into(),
             Error::Kube(error) => return error.clone(),
             Error::NotRead | Error::ReadInPart => (ErrorKind::Unavailable, None),
-            Error::RangesWithNat => (ErrorKind::Invalid, Some("SourceRangesUnsupported")),
             Error::Wish(_) => (ErrorKind::Invalid, Some("UnknownPool")),
             Error::Unfit { .. } | Error::AttachedElsewhere { .. } => (ErrorKind::Quota, Some("AddressRefused")),
             Error::PoolEmpty { .. } => (ErrorKind::Quota, Some("PoolEmpty")),
@@ -71,6 +70,7 @@ impl From<Error> for ProviderError {
             Error::NotOurs { .. } => (ErrorKind::Quota, Some("FloatingIPNotOurs")),
             Error::NotLetGo { .. } | Error::NothingToShare { .. } => (ErrorKind::Conflict, None),
             Error::NotConfirmed { .. } => (ErrorKind::NotFound, Some("NotConfirmed")),
+            Error::NotMoved { .. } => (ErrorKind::Unavailable, Some("NotMoved")),
             Error::NotFenced { .. } => (ErrorKind::Conflict, Some("NotFenced")),
             Error::NoNode { .. } => (ErrorKind::NotFound, Some("NoNode")),
             Error::NicNotManual { .. } => (ErrorKind::Denied, Some("NicNotManual")),

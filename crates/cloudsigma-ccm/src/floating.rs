@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use groundcrew_api::floating_ip::{FloatingIP, FloatingIPSpec, NatPort};
+use groundcrew_api::floating_ip::{FloatingIP, FloatingIPSpec};
 use groundcrew_api::names::{condition, label};
 use groundcrew_core::leader::{Term, WriteError};
 use groundcrew_core::provider::{ErrorKind, Owner, ProviderError};
@@ -52,33 +52,25 @@ impl Floating {
         all.filter_map(|object| Some((object.spec.address.parse().ok()?, object))).collect()
     }
 
-    fn is_ours(&self, object: &FloatingIP) -> bool {
+    /// Whether this cluster's controller made it. Any other is left alone.
+    pub(crate) fn is_ours(&self, object: &FloatingIP) -> bool {
         object.labels().get(label::CLUSTER).map(String::as_str) == Some(&*self.cluster)
     }
 
     /// Whether it is as it should be, and made for one of those who share the address.
-    pub(crate) fn suits(&self, address: IpAddr, claim: &Claim, nat: Option<&[NatPort]>) -> bool {
+    pub(crate) fn suits(&self, address: IpAddr, claim: &Claim) -> bool {
         let Some(object) = self.get(address) else { return false };
-        self.is_ours(&object)
-            && nat.is_none_or(|nat| object.spec.nat == nat)
-            && self::owner(&object).is_some_and(|owner| claim.owners.contains_key(&owner.uid))
+        self.is_ours(&object) && self::owner(&object).is_some_and(|owner| claim.owners.contains_key(&owner.uid))
     }
 
     /// Makes it, or brings it to what this owner wants. Who holds it is not decided here.
-    pub(crate) async fn ensure(
-        &self,
-        address: IpAddr,
-        owner: &Owner,
-        nat: Option<&[NatPort]>,
-        term: &Term,
-    ) -> Result<(), Error> {
+    pub(crate) async fn ensure(&self, address: IpAddr, owner: &Owner, term: &Term) -> Result<(), Error> {
         let name = FloatingIP::name_of(address);
         let Some(object) = self.read(address).await? else {
             let spec = FloatingIPSpec {
                 address: address.to_string(),
                 serial: 1,
                 owner: Some(owner.key.to_string()),
-                nat: nat.unwrap_or_default().to_vec(),
                 ..FloatingIPSpec::default()
             };
             let mut object = FloatingIP::new(&name, spec);
@@ -94,11 +86,8 @@ impl Floating {
         if !self.is_ours(&object) {
             return Err(Error::NotOurs { name });
         }
-        let mut spec = json!({ "owner": owner.key.to_string() });
-        if let Some(nat) = nat {
-            spec["nat"] = json!(nat);
-        }
         let labels = json!({ label::OWNER_UID: owner.uid.to_string() });
+        let spec = json!({ "owner": owner.key.to_string() });
         self.patch(&object, json!({ "metadata": { "labels": labels }, "spec": spec }), term).await
     }
 

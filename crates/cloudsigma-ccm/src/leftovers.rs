@@ -111,6 +111,8 @@ impl Leftovers for CloudSigmaLeftovers {
             let mut about: Vec<_> = claim.owners.values().map(ToString::to_string).collect();
             about.extend(claim.kept.map(|kept| format!("kept for {kept}")));
             let (address, meta) = (ip.address, serde_json::json!({ "meta": marks::unmarked(&ip.meta) }));
+            // Others' notes are in it, and somebody pastes it into a shell.
+            let meta = meta.to_string().replace('\'', "'\\''");
             Some(Leftover {
                 kind: ADDRESS,
                 id: address.to_string(),

@@ -82,7 +82,7 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
     let (cluster, deadline) = (runtime.cluster_id.clone(), runtime.write_deadline);
     let floating = Floating::new(runtime.client.clone(), cluster.clone(), deadline);
     let looks = broadcast::Sender::new(MOST_LOOKS);
-    let wishes = Arc::new(Wishes::new(args.nat));
+    let wishes = Arc::new(Wishes::default());
     let (ready, stop) = (&runtime.ready, runtime.tasks.stop());
 
     for what in [ACCOUNT, NODES, FLOATING] {
@@ -246,7 +246,6 @@ fn start_services(runtime: &Runtime, args: Args, parts: Parts) -> Result<(), Sta
         reach,
         troubles,
         reachability,
-        nat: args.nat,
         patience: args.confirm_patience,
         expiry_warning: args.expiry_warning,
         awaited: Mutex::default(),

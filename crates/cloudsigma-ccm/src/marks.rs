@@ -34,6 +34,11 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
+    /// Whether it says about keeping the address what this owner wants.
+    pub(crate) fn keeps_as(&self, owner: &Owner, keep: bool) -> bool {
+        if keep { self.kept.is_some() } else { self.kept.as_deref() != Some(&owner.key.to_string()) }
+    }
+
     pub(crate) fn owners(&self) -> impl Iterator<Item = Owner> {
         self.owners.iter().map(|(uid, key)| Owner { key: key.clone(), uid: *uid })
     }
@@ -56,9 +61,10 @@ pub(crate) fn read(meta: &Meta, cluster: &str) -> Mark {
 /// `meta` with this owner in it, who wants the address kept or not. Only for one that is nobody's or this cluster's.
 pub(crate) fn with(meta: &Meta, cluster: &str, owner: &Owner, keep: bool) -> Meta {
     let mut meta = meta.clone();
+    // Another who shares the address may want it kept.
     if keep {
-        meta.insert(KEPT.to_owned(), owner.key.to_string());
-    } else {
+        meta.entry(KEPT.to_owned()).or_insert_with(|| owner.key.to_string());
+    } else if meta.get(KEPT) == Some(&owner.key.to_string()) {
         meta.remove(KEPT);
     }
     meta.insert(CLUSTER.to_owned(), cluster.to_owned());
@@ -123,8 +129,23 @@ mod tests {
         let kept = without(&marked, "us", &owner(1));
         let Mark::Ours(claim) = read(&kept, "us") else { panic!("{kept:?}") };
         assert_eq!((claim.owners.len(), claim.kept.as_deref()), (0, Some("shop/web-1")));
-        let again = with(&kept, "us", &owner(2), false);
-        assert_eq!(without(&again, "us", &owner(2)), notes());
+        let back = Owner { uid: Uuid::from_u128(9), ..owner(1) };
+        let again = with(&kept, "us", &back, false);
+        assert_eq!(without(&again, "us", &back), notes());
+    }
+
+    #[test]
+    fn two_who_share_an_address_do_not_take_turns_in_having_it_kept() {
+        let wants = [(owner(1), true), (owner(2), false), (owner(3), true)];
+        let mut meta = notes();
+        for (owner, keep) in &wants {
+            meta = with(&meta, "us", owner, *keep);
+        }
+        let Mark::Ours(claim) = read(&meta, "us") else { panic!("{meta:?}") };
+        for (owner, keep) in &wants {
+            assert!(claim.keeps_as(owner, *keep), "{owner} {keep}");
+            assert_eq!(with(&meta, "us", owner, *keep), meta, "there is nothing left to write");
+        }
     }
 
     proptest! {

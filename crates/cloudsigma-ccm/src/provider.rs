@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-use groundcrew_api::floating_ip::NatPort;
 use groundcrew_core::leader::{Moment, Term};
 use groundcrew_core::provider::{
     Caveat, Difference, Held, Ingress, IpMode, Listing, Living, LoadBalancers, Look, Owned, Owner, ProviderError,
@@ -44,7 +43,6 @@ pub(crate) struct CloudSigma {
     pub(crate) reach: Arc<dyn Reach>,
     pub(crate) troubles: Troubles,
     pub(crate) reachability: Reachability,
-    pub(crate) nat: bool,
     /// How long a node may take to confirm before that is told.
     pub(crate) patience: Duration,
     /// How long before its end a subscription is warned about.
@@ -57,17 +55,6 @@ pub(crate) struct CloudSigma {
 }
 
 impl CloudSigma {
-    /// What all who share the address want of the node itself.
-    fn nat(&self, address: IpAddr, inventory: &Inventory) -> Option<Vec<NatPort>> {
-        if !self.nat {
-            return Some(Vec::new());
-        }
-        match self.addresses.mark(inventory.ips.get(&address)?) {
-            Mark::Ours(claim) => self.wishes.nat(address, claim.owners.keys()),
-            _ => None,
-        }
-    }
-
     /// What to publish, or why nothing can be yet.
     fn reachable(&self, want: &Wanted, inventory: &Inventory) -> Result<Reachable, Error> {
         let published = !want.ask.current.is_empty();
@@ -93,8 +80,8 @@ impl CloudSigma {
             }
             caveats.push(caveat(error));
         }
-        let mode = if self.nat { IpMode::Proxy } else { IpMode::Vip };
-        let ingress = want.addresses.iter().map(|address| Ingress { address: *address, mode }).collect();
+        // kube-proxy or Cilium balance what arrives at the node.
+        let ingress = want.addresses.iter().map(|address| Ingress { address: *address, mode: IpMode::Vip }).collect();
         Ok(Reachable { ingress, realised, caveats })
     }
 
@@ -131,6 +118,9 @@ impl CloudSigma {
                 caveats.push(Caveat { reason: "NotRoutable", message, stops: true });
             }
             let Some(ip) = inventory.ips.get(address) else {
+                if !inventory.complete {
+                    continue;
+                }
                 let message = format!("{address} is not in the CloudSigma account any more: its subscription is over");
                 caveats.push(Caveat { reason: "AddressGone", message, stops: true });
                 continue;
@@ -177,10 +167,10 @@ impl CloudSigma {
                     continue;
                 }
             };
-            if claim.kept.is_some() != keeps(&want.ask) {
+            if !claim.keeps_as(owner, keeps(&want.ask)) {
                 differences.push(difference("keep", format!("{KEEP} as the Service says"), "another".into()));
             }
-            if !self.floating.suits(*address, &claim, self.nat(*address, inventory).as_deref()) {
+            if !self.floating.suits(*address, &claim) {
                 differences.push(difference(
                     "floating_ip",
                     format!("a FloatingIP for {address}"),
@@ -208,9 +198,9 @@ impl CloudSigma {
         if let Some(other) = other {
             // Who shares it has it from now on.
             if self.floating.get(address).and_then(|object| self::owner(&object)).as_ref() == Some(owner) {
-                self.floating.ensure(address, &other, None, term).await?;
+                self.floating.ensure(address, &other, term).await?;
             }
-        } else if let Some(object) = self.floating.read(address).await? {
+        } else if let Some(object) = self.floating.read(address).await?.filter(|object| self.floating.is_ours(object)) {
             if object.spec.holder.is_some() {
                 self.floating.assign(&object, None, None, None, term).await?;
                 return Err(Error::NotLetGo { address, node: object.spec.holder.unwrap_or_default() });
@@ -250,10 +240,6 @@ impl LoadBalancers for CloudSigma {
     }
 
     async fn hold(&self, want: &Wanted, term: &Term) -> Result<Held, ProviderError> {
-        if self.nat && !want.source_ranges.is_empty() {
-            // To serve everybody would open what its user meant to close.
-            return Err(Error::RangesWithNat.into());
-        }
         Ok(Held { addresses: self.addresses.hold(&want.ask, term).await? })
     }
 
@@ -261,13 +247,12 @@ impl LoadBalancers for CloudSigma {
         self.wishes.set(want);
         let inventory = self.addresses.read()?;
         for address in &want.addresses {
-            let nat = self.nat(*address, &inventory);
             let claim = match inventory.ips.get(address).map(|ip| self.addresses.mark(ip)) {
                 Some(Mark::Ours(claim)) => claim,
                 _ => Claim::default(),
             };
-            if !self.floating.suits(*address, &claim, nat.as_deref()) {
-                self.floating.ensure(*address, want.owner(), nat.as_deref(), term).await?;
+            if !self.floating.suits(*address, &claim) {
+                self.floating.ensure(*address, want.owner(), term).await?;
             }
         }
         Ok(self.reachable(want, &inventory)?)
@@ -360,7 +345,7 @@ impl LoadBalancers for CloudSigma {
     }
 }
 
-/// Whether the cloud forbids to move an address.
+/// Whether the cloud forbids to move an address, or nobody knows whether it does.
 pub(crate) fn is_pinned(address: IpAddr, inventory: Option<&Inventory>) -> bool {
-    inventory.and_then(|inventory| inventory.ips.get(&address)).is_some_and(|ip| !ip.subscribed)
+    inventory.and_then(|inventory| inventory.ips.get(&address)).is_none_or(|ip| !ip.subscribed)
 }

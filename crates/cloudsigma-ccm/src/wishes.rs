@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use groundcrew_api::floating_ip::{self, NatBackend, NatPort};
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::provider::{Frontend, Protocol, TrafficPolicy, Wanted};
 use tokio::sync::watch;
@@ -18,21 +17,18 @@ pub(crate) struct Wish {
     pub(crate) local: Option<BTreeSet<Arc<str>>>,
     /// A port on which somebody should answer who comes from outside.
     pub(crate) tcp_port: Option<u16>,
-    /// What a node should do itself with what arrives, of each family. Empty where a service proxy does it.
-    pub(crate) nat: [Vec<NatPort>; 2],
 }
 
 impl Wish {
-    fn new(want: &Wanted, with_nat: bool) -> Self {
+    fn new(want: &Wanted) -> Self {
         let nodes = want.frontends.iter().flat_map(|frontend| &frontend.backends).filter_map(|b| b.node.clone());
         let local = (want.traffic_policy == TrafficPolicy::Local).then(|| nodes.collect());
-        let nat = if with_nat { [nat(want, true), nat(want, false)] } else { Default::default() };
         // Who may not connect from everywhere says nothing about the way.
         let open = want.source_ranges.is_empty();
         let answers =
             |frontend: &&Frontend| open && frontend.protocol == Protocol::Tcp && !frontend.backends.is_empty();
         let tcp_port = want.frontends.iter().find(answers).map(|frontend| frontend.port);
-        Self { service: want.owner().key.clone(), local, tcp_port, nat }
+        Self { service: want.owner().key.clone(), local, tcp_port }
     }
 }
 
@@ -41,16 +37,17 @@ impl Wish {
 pub(crate) struct Wishes {
     of: Mutex<BTreeMap<IpAddr, BTreeMap<Uuid, Wish>>>,
     changed: watch::Sender<u64>,
-    with_nat: bool,
+}
+
+impl Default for Wishes {
+    fn default() -> Self {
+        Self { of: Mutex::default(), changed: watch::Sender::new(0) }
+    }
 }
 
 impl Wishes {
-    pub(crate) fn new(with_nat: bool) -> Self {
-        Self { of: Mutex::default(), changed: watch::Sender::new(0), with_nat }
-    }
-
     pub(crate) fn set(&self, want: &Wanted) {
-        let (uid, wish) = (want.owner().uid, Wish::new(want, self.with_nat));
+        let (uid, wish) = (want.owner().uid, Wish::new(want));
         let mut news = false;
         let mut of = self.lock();
         for address in &want.addresses {
@@ -85,20 +82,6 @@ impl Wishes {
         self.lock().iter().map(|(address, wishes)| (*address, common(wishes.values()))).collect()
     }
 
-    /// What a node should do itself with what arrives at the address, for all who share it. `None` where somebody of them
-    /// has not said yet what it wants: until then what is there stays.
-    pub(crate) fn nat<'a>(&self, address: IpAddr, mut sharing: impl Iterator<Item = &'a Uuid>) -> Option<Vec<NatPort>> {
-        let of = self.lock();
-        let wishes = of.get(&address)?;
-        if !sharing.all(|uid| wishes.contains_key(uid)) {
-            return None;
-        }
-        let family = usize::from(address.is_ipv6());
-        let mut ports: Vec<_> = wishes.values().flat_map(|wish| wish.nat[family].iter().cloned()).collect();
-        ports.sort_by_key(|port| (port.protocol, port.port));
-        Some(ports)
-    }
-
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -119,32 +102,4 @@ fn common<'a>(wishes: impl Iterator<Item = &'a Wish> + Clone) -> Option<BTreeSet
         some.extend(nodes.iter().cloned());
     }
     Some(if common.is_empty() { some } else { common })
-}
-
-/// The ports of a Service with their backends of one family.
-fn nat(want: &Wanted, v4: bool) -> Vec<NatPort> {
-    let ports = want.frontends.iter().map(|frontend| NatPort {
-        protocol: match frontend.protocol {
-            Protocol::Tcp => floating_ip::Protocol::Tcp,
-            Protocol::Udp => floating_ip::Protocol::Udp,
-            Protocol::Sctp => floating_ip::Protocol::Sctp,
-        },
-        port: frontend.port,
-        external_traffic_policy: match want.traffic_policy {
-            TrafficPolicy::Cluster => floating_ip::TrafficPolicy::Cluster,
-            TrafficPolicy::Local => floating_ip::TrafficPolicy::Local,
-        },
-        affinity_seconds: want.affinity.map(|affinity| affinity.seconds),
-        backends: frontend
-            .backends
-            .iter()
-            .filter(|backend| backend.address.is_ipv4() == v4)
-            .map(|backend| NatBackend {
-                address: backend.address.to_string(),
-                port: backend.port,
-                node: backend.node.as_deref().map(str::to_owned),
-            })
-            .collect(),
-    });
-    ports.collect()
 }

@@ -20,6 +20,8 @@ const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Of what the cloud asks for: a mistake of its must not stop us for a day.
+const LONGEST_WISH: Duration = Duration::from_mins(1);
 
 pub(super) struct Call<'a> {
     pub(super) method: Method,
@@ -119,6 +121,7 @@ async fn answer(request: RequestBuilder) -> Result<Vec<u8>, Error> {
         return Ok(body);
     }
     let after = header(headers, RETRY_AFTER.as_str()).and_then(|text| text.parse().ok()).map(Duration::from_secs);
+    let after = after.map(|after| after.clamp(FIRST_PAUSE, LONGEST_WISH));
     let error = if status.is_redirection() {
         Error::new(
             Kind::Garbled,

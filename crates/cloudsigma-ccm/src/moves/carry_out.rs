@@ -21,7 +21,7 @@ pub(super) async fn carry_out(
     let Move { address, to, evict, .. } = planned;
     // Read first: the Lease must be read later than the object that is changed, so that a claim made between them wins.
     let Some(object) = mover.floating.read(*address).await? else { return Ok(()) };
-    if object.spec.holder.as_deref() != planned.from.as_deref() {
+    if !mover.floating.is_ours(&object) || object.spec.holder.as_deref() != planned.from.as_deref() {
         return Err(changed(planned));
     }
     if let Some(node) = evict {

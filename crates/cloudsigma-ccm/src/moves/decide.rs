@@ -176,7 +176,7 @@ pub(crate) fn decide(addresses: &BTreeMap<IpAddr, Address>, nodes: &BTreeMap<Arc
 /// More than half of those that count, the doubtful ones among them: agents that are cut off keep their addresses when
 /// most of the others are cut off too, and they ask each other before the first of them is silent.
 fn brake(nodes: &BTreeMap<Arc<str>, Node>) -> Option<Brake> {
-    let counted: Vec<_> = nodes.values().filter(|node| node.counts).collect();
+    let counted: Vec<_> = nodes.values().filter(|node| node.counts && node.agent != Agent::Left).collect();
     let is_late = |node: &&&Node| matches!(node.agent, Agent::Silent | Agent::Doubtful) && !node.stopped;
     let late = counted.iter().filter(is_late).count();
     (2 * late > counted.len()).then_some(Brake { late, nodes: counted.len() })
@@ -306,6 +306,12 @@ mod tests {
             nodes.get_mut(&name(n)).unwrap().counts = false;
         }
         assert_eq!(moved(&one(held(1), &nodes)), Some((Some(name(2)), Some(name(1)), Reason::Silent)));
+    }
+
+    #[test]
+    fn agents_that_ended_in_order_are_not_counted_by_the_brake_as_other_agents_do_not_count_them() {
+        let nodes = nodes(&[Agent::Silent, Agent::Doubtful, Agent::Alive, Agent::Left]);
+        assert_eq!(one(held(1), &nodes).brake, Some(Brake { late: 2, nodes: 3 }));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 
 use super::decide::Agent;
 
-/// Of all its life, an agent that has been silent for this part of the delay gets no new address.
+/// An agent is doubted after this part of what its Lease promises: agents count on that when they ask each other.
 const DOUBT: u32 = 2;
 
 #[derive(Debug, Default)]
@@ -73,7 +73,7 @@ impl Lives {
             _ if silent >= delay => Agent::Silent,
             // One that never had a Lease is none that could hold anything.
             (_, None) => Agent::Doubtful,
-            _ if silent >= delay / DOUBT => Agent::Doubtful,
+            _ if silent >= seen.lasts / DOUBT => Agent::Doubtful,
             _ => Agent::Alive,
         }
     }
@@ -88,7 +88,7 @@ impl Lives {
     pub(crate) fn next(&self, now: Moment, delay: Duration) -> Option<Duration> {
         let due = self.seen.values().flat_map(|seen| {
             let delay = delay.max(seen.lasts);
-            [seen.since + delay / DOUBT, seen.since + delay]
+            [seen.since + seen.lasts / DOUBT, seen.since + delay]
         });
         due.filter(|due| *due > now).min().map(|due| now.until(due))
     }
@@ -108,7 +108,7 @@ mod tests {
             metadata: ObjectMeta { resource_version: Some(version.to_owned()), ..ObjectMeta::default() },
             spec: Some(LeaseSpec {
                 holder_identity: Some(holder.to_owned()),
-                lease_duration_seconds: Some(7),
+                lease_duration_seconds: Some(8),
                 ..LeaseSpec::default()
             }),
         })
@@ -139,8 +139,10 @@ mod tests {
         let (mut lives, start) = (Lives::default(), Moment::now());
         see(&mut lives, Some(&lease("1", "a")), start);
         let short = Duration::from_secs(3);
-        assert_eq!(lives.agent("n1", start + Duration::from_secs(6), short), Agent::Doubtful);
-        assert_eq!(lives.agent("n1", start + Duration::from_secs(7), short), Agent::Silent);
+        let at = |seconds| lives.agent("n1", start + Duration::from_secs(seconds), short);
+        assert_eq!([at(3), at(4), at(7), at(8)], [Agent::Alive, Agent::Doubtful, Agent::Doubtful, Agent::Silent]);
+        let long = Duration::from_mins(1);
+        assert_eq!(lives.agent("n1", start + Duration::from_secs(4), long), Agent::Doubtful, "whatever the delay is");
     }
 
     #[test]

@@ -132,6 +132,9 @@ impl Mover {
         self.metrics.stranded.set(decision.stranded.len().try_into().unwrap_or(i64::MAX));
         if let Some(term) = term {
             self.carry_out(decision, memory, term, now).await;
+        } else {
+            memory.failed.clear();
+            memory.moved.clear();
         }
         let retry = memory.failed.values().map(|(at, _)| now.until(*at).max(Duration::from_millis(50))).min();
         let rest =
@@ -152,8 +155,11 @@ impl Mover {
         let done: Vec<_> = stream::iter(due)
             .map(|planned| async move {
                 let silence = planned.evict.as_deref().and_then(|node| lives.silence(node, now, delay));
-                let carried = carry_out::carry_out(self, &planned, silence.as_ref(), term).await;
-                (planned, carried)
+                // Cut short it is as after a crash. One that hangs must not hold up the others for long.
+                let moving = carry_out::carry_out(self, &planned, silence.as_ref(), term);
+                let carried = tokio::time::timeout(self.deadline * 2, moving).await;
+                let address = planned.address;
+                (planned, carried.unwrap_or(Err(Error::NotMoved { address })))
             })
             .buffer_unordered(TOGETHER)
             .collect()
@@ -234,9 +240,14 @@ impl Mover {
             let node = self.nodes.mirror.get(name);
             let uuid = node.as_deref().and_then(nodes::server);
             let server = uuid.and_then(|uuid| inventory?.servers.get(uuid));
+            let complete = inventory.is_some_and(|inventory| inventory.complete);
             let unfit = match (&node, server) {
                 (None, _) => Some("it is not a node any more"),
-                (Some(_), None) => Some("its server is not in the account"),
+                (Some(node), None) => {
+                    // What half a list lacks may be there all the same.
+                    let missing = complete.then_some("its server is not in the account");
+                    nodes::unfit(node, self.ignore_exclusion).or(missing)
+                }
                 (Some(node), Some(server)) => {
                     nodes::unfit(node, self.ignore_exclusion).or_else(|| self.reach.able(server).err())
                 }
@@ -244,7 +255,8 @@ impl Mover {
             let view = decide::Node {
                 agent: lives.agent(name, now, self.timing.delay),
                 stopped: server.is_some_and(|server| server.status == "stopped"),
-                ready: node.as_deref().is_some_and(nodes::is_ready),
+                // One of whose server nothing is known gets nothing new.
+                ready: server.is_some() && node.as_deref().is_some_and(nodes::is_ready),
                 unfit,
                 host: uuid.and_then(|uuid| inventory?.host(uuid)),
                 counts: node.is_some() && self.leases.get(&lease::of_node(name)).is_some(),

@@ -74,8 +74,9 @@ impl Controller {
                 Known::Gone(uuid) => (uuid.clone(), true),
             };
             let was_here = initialise::account(&node) == Some(&account);
-            evidence
-                .insert(node.name_any(), Evidence { ready: is_ready(&node), server: uuid, answered_gone, was_here });
+            let seen = (node.uid(), node.resource_version());
+            let found = Evidence { ready: is_ready(&node), server: uuid, answered_gone, was_here, seen };
+            evidence.insert(node.name_any(), found);
             if let Known::Here(server) = server {
                 let changes = initialise::changes(&node, &server, &self.site, &account, &floating);
                 self.bring_up_to_date(&node, &server, changes, term).await;
@@ -84,7 +85,9 @@ impl Controller {
         let servers: BTreeSet<_> = inventory.servers.keys().cloned().collect();
         let verdict = verdict(&evidence, inventory.complete.then_some(&servers), self.limit);
         for name in verdict.delete {
-            self.delete(&name, term).await;
+            if let Some(Evidence { seen: (uid, resource_version), .. }) = evidence.remove(&name) {
+                self.delete(&name, Preconditions { uid, resource_version }, term).await;
+            }
         }
         if let Some((names, why)) = verdict.held {
             warn!(nodes = names.join(", "), "the servers of these nodes are gone, but the nodes are kept: {why}");
@@ -116,25 +119,20 @@ impl Controller {
                 }
             };
         }
-        let name = node.name_any();
-        let mut namesakes = inventory.servers.values().filter(|server| server.name == name);
-        match (namesakes.next(), namesakes.next()) {
-            (Some(server), None) => Some(Known::Here(server.clone())),
-            (Some(_), Some(_)) => {
-                let words =
-                    format!("more than one server is called {name}; start kubelet with --provider-id={PROVIDER}<uuid>");
-                self.tell(&name, Severity::Warning, "ServerAmbiguous", words);
-                None
-            }
-            _ if inventory.complete && initialise::is_new(node) => {
-                let words = format!(
-                    "no server is called {name}; start kubelet with --provider-id={PROVIDER}<uuid of its server>"
-                );
-                self.tell(&name, Severity::Warning, "ServerUnknown", words);
-                None
-            }
-            _ => None,
+        // It is written for ever: a node that somebody else initialised, or half a list, is no ground for it.
+        if !inventory.complete || !initialise::is_new(node) {
+            return None;
         }
+        let servers: Vec<_> = inventory.servers.values().filter(|server| initialise::is_of(node, server)).collect();
+        if let [server] = servers[..] {
+            return Some(Known::Here(server.clone()));
+        }
+        let words = format!(
+            "{} servers have its name and one of its addresses; start kubelet with --provider-id={PROVIDER}<uuid of its server>",
+            servers.len()
+        );
+        self.tell(&node.name_any(), Severity::Warning, "ServerUnknown", words);
+        None
     }
 
     async fn bring_up_to_date(&self, node: &Node, server: &Server, changes: Changes, term: &Term) {
@@ -171,9 +169,7 @@ impl Controller {
     }
 
     /// Deletes it in the state in which it was found not ready.
-    async fn delete(&self, name: &str, term: &Term) {
-        let Some(node) = self.nodes.mirror.get(name) else { return };
-        let known = Preconditions { uid: node.uid(), resource_version: node.resource_version() };
+    async fn delete(&self, name: &str, known: Preconditions, term: &Term) {
         let params = DeleteParams { preconditions: Some(known), ..DeleteParams::default() };
         let tried = format!("cannot delete node {name}");
         let delete =

@@ -52,6 +52,13 @@ pub(crate) fn is_new(node: &Node) -> bool {
     taints(node).any(|taint| UNINITIALISED.contains(&taint.key.as_str()))
 }
 
+/// Whether a node without a providerID is this server: by its name, which anybody can give, and by an address.
+pub(crate) fn is_of(node: &Node, server: &Server) -> bool {
+    let given = node.annotations().get(PROVIDED_IP).and_then(|ip| ip.parse().ok());
+    let own: BTreeSet<IpAddr> = super::addresses(node).into_iter().chain(given).collect();
+    server.name == node.name_any() && server.nics().iter().any(|nic| !nic.addresses.is_disjoint(&own))
+}
+
 /// `floating` are addresses that move between nodes: never one of a node's own, whatever NIC has them.
 pub(crate) fn changes(
     node: &Node,
@@ -172,6 +179,8 @@ fn taints(node: &Node) -> impl Iterator<Item = &k8s_openapi::api::core::v1::Tain
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
     use super::*;
 
     fn server(status: &str, addresses: &[&str]) -> Server {
@@ -236,6 +245,22 @@ mod tests {
             ] },
         }));
         assert_eq!(changes(&done, &server("running", &["10.0.0.4"]), &BTreeSet::new()), Changes::default());
+    }
+
+    #[test]
+    fn a_name_alone_does_not_make_a_server_a_node() {
+        let named = |ip: &str| {
+            let mut node = node(json!({ "metadata": { "annotations": { PROVIDED_IP: ip } } }));
+            node.metadata.name = Some("server".into());
+            node
+        };
+        assert!(is_of(&named("203.0.113.4"), &server("running", &["203.0.113.4"])));
+        assert!(!is_of(&named("203.0.113.5"), &server("running", &["203.0.113.4"])), "another address");
+        let other = Node {
+            metadata: ObjectMeta { name: Some("n9".into()), ..named("203.0.113.4").metadata },
+            ..Node::default()
+        };
+        assert!(!is_of(&other, &server("running", &["203.0.113.4"])), "another name");
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub(crate) struct Evidence {
     pub(crate) answered_gone: bool,
     /// The server was seen in this account before.
     pub(crate) was_here: bool,
+    /// The node's uid and resourceVersion, in which all this was found.
+    pub(crate) seen: (Option<String>, Option<String>),
 }
 
 /// What is to be done.
@@ -57,7 +59,7 @@ mod tests {
     use super::*;
 
     fn node(server: &str, ready: bool, answered_gone: bool) -> Evidence {
-        Evidence { ready, server: server.to_owned(), answered_gone, was_here: true }
+        Evidence { ready, server: server.to_owned(), answered_gone, was_here: true, seen: (None, None) }
     }
 
     fn nodes(list: &[(&str, Evidence)]) -> BTreeMap<String, Evidence> {

@@ -79,7 +79,7 @@ impl Beat {
     async fn renew(&self, node: &str, count: u64) {
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": lease::of_node(node) },
-            "spec": { "holderIdentity": "run-1", "leaseDurationSeconds": 1, "leaseTransitions": count % 1_000_000 },
+            "spec": { "holderIdentity": "run-1", "leaseDurationSeconds": 3, "leaseTransitions": count % 1_000_000 },
         });
         let params = PatchParams::apply("agent").force();
         // The API server may be gone for a moment, as a test wants it.

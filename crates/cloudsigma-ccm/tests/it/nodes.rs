@@ -4,6 +4,7 @@ use groundcrew_testkit::cloudsigma::{Effect, Fault, Nic};
 use groundcrew_testkit::eventually;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use super::lab::{Controller, Lab, SOON};
@@ -29,7 +30,7 @@ async fn until_asked_for(lab: &Lab, server: &str, since: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_node_is_initialised_by_the_name_of_its_server() {
+async fn a_new_node_is_initialised_by_the_name_and_address_of_its_server() {
     let lab = Lab::new("cs-node", 0).await;
     let name = format!("{}-fresh", lab.namespace);
     let own = lab.ip(77);
@@ -40,6 +41,8 @@ async fn a_new_node_is_initialised_by_the_name_of_its_server() {
         { "key": "dedicated", "effect": "NoSchedule" },
     ]);
     lab.add_node(&name, &json!({ "taints": taints }), true).await;
+    let given = json!({ "metadata": { "annotations": { "alpha.kubernetes.io/provided-node-ip": own } } });
+    lab.kube_nodes().patch(&name, &PatchParams::default(), &Patch::Merge(given)).await.unwrap();
     let controller = lab.controller(&["--region", "zrh", "--disable-lb-ip-pool"]).await;
     let node = until_node(&lab, &name, "both taints are gone", |node| {
         let taints = node.spec.as_ref()?.taints.as_ref()?;

@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use groundcrew_api::floating_ip::{FloatingIP, FloatingIPSpec};
 use groundcrew_testkit::cloudsigma::{Effect, Fault, Nic};
 use groundcrew_testkit::eventually;
+use kube::api::PostParams;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -150,6 +152,48 @@ async fn a_cloud_that_forgets_what_it_confirmed_gives_no_address_and_is_not_aske
     assert_eq!(lab.cloud.snapshot().ips, before.ips);
     lab.delete("web").await;
     lab.until_gone("web").await;
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn half_a_list_of_servers_or_addresses_moves_nothing() {
+    let lab = Lab::new("cs-cut", 2).await;
+    lab.add_ips([1]);
+    let controller = lab.controller(&[]).await;
+    lab.create("web", json!({}), json!({})).await;
+    let served = lab.until_served("web").await;
+    lab.until_held(served, |_| true).await;
+    let spec = lab.floating(served).await.spec;
+    for path in ["servers/detail/", "ips/detail/"] {
+        lab.cloud.fault(Fault::on("GET", path, Effect::CutList(0)));
+        let failures = controller.metric("groundcrew_cloudsigma_read_failures_total").await;
+        eventually("the account was read in part, twice", SOON, async || {
+            let now = controller.metric("groundcrew_cloudsigma_read_failures_total").await;
+            if now >= failures + 2.0 { Ok(()) } else { Err(now) }
+        })
+        .await
+        .unwrap();
+        assert_eq!(lab.floating(served).await.spec, spec, "{path}");
+        lab.cloud.heal();
+    }
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_floating_ip_that_somebody_else_made_is_left_alone() {
+    let lab = Lab::new("cs-theirs", 1).await;
+    lab.add_ips([1]);
+    let name = lab.ip(1).to_string();
+    let spec =
+        FloatingIPSpec { address: name.clone(), serial: 1, holder: Some("theirs".into()), ..FloatingIPSpec::default() };
+    let theirs = lab.floating_ips().create(&PostParams::default(), &FloatingIP::new(&name, spec)).await.unwrap();
+    let controller = lab.controller(&[]).await;
+    lab.create("web", json!({ "loadBalancerIP": name }), json!({})).await;
+    lab.until_reason("web", "FloatingIPNotOurs").await;
+    lab.delete("web").await;
+    lab.until_gone("web").await;
+    assert_eq!(lab.floating(lab.ip(1)).await, theirs);
+    assert_eq!(lab.cloud.ip(lab.ip(1)).unwrap()["meta"], json!({}), "the mark is given back");
     controller.stop().await;
 }
 
