@@ -6,7 +6,8 @@ use std::time::Duration;
 use groundcrew_api::names::{annotation, label, lease};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
 use kube::Api;
 use kube::api::PostParams;
 use tokio::sync::watch;
@@ -16,17 +17,22 @@ use tracing::{info, warn};
 
 use crate::authority::Authority;
 use crate::metrics::Metrics;
-use crate::network::Network;
+use crate::network::{Network, Unable};
 use crate::peers::Peers;
 use crate::platform::Platform;
 use crate::timing::Timings;
 
+/// How often a Node that is not registered is looked for.
+const LOOK_FOR_NODE: Duration = Duration::from_mins(1);
+/// A link that comes and goes is told once in this time.
+const GATHER: Duration = Duration::from_millis(100);
 /// What a shutdown spends on saying that nothing is held any more.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 pub(crate) struct Heartbeat<P> {
     pub(crate) platform: Arc<P>,
     pub(crate) leases: Api<Lease>,
+    pub(crate) nodes: Api<Node>,
     pub(crate) node: String,
     /// Unique to this process.
     pub(crate) run: String,
@@ -57,13 +63,19 @@ impl<P: Platform> Heartbeat<P> {
     pub(crate) async fn beat(self, released: CancellationToken) {
         let mut network = self.network.clone();
         let mut held = None;
+        let (mut owner, mut looked) = (None, None);
         while !released.is_cancelled() {
-            network.mark_unchanged();
+            let told = self.network.borrow().uplink(false, None).err();
             let sent = self.platform.now();
-            let pause = match self.renew(held.as_ref()).await {
+            let pause = match self.renew(held.as_ref(), owner.as_ref()).await {
                 Ok(lease) => {
                     held = Some(lease);
                     self.renewed(sent);
+                    // Beside the renewals, which must not wait for it.
+                    if owner.is_none() && looked.is_none_or(|then| then + LOOK_FOR_NODE <= sent) {
+                        looked = Some(sent);
+                        owner = timeout(self.timings.renew / 2, self.owner()).await.ok().flatten();
+                    }
                     self.timings.renew
                 }
                 Err(failure) => {
@@ -73,15 +85,17 @@ impl<P: Platform> Heartbeat<P> {
                         self.authority.send_modify(Authority::end);
                         return;
                     }
-                    // Whatever it was, the next try begins with a look.
-                    held = None;
+                    // The next try begins with a look; after a timeout that would only be one more thing to wait for.
+                    if !matches!(failure, Failure::Timeout) {
+                        held = None;
+                    }
                     self.timings.renew / 4
                 }
             };
             tokio::select! {
                 () = sleep(pause) => {}
-                // A link that went is told at once.
-                _ = network.changed() => {}
+                // A link that went is told at once; what else changes in the network is not told at all.
+                () = until_uplink_differs(&mut network, told) => sleep(GATHER).await,
                 () = released.cancelled() => {}
             }
         }
@@ -103,14 +117,17 @@ impl<P: Platform> Heartbeat<P> {
         }
     }
 
-    async fn renew(&self, held: Option<&Lease>) -> Result<Lease, Failure> {
+    async fn renew(&self, held: Option<&Lease>, owner: Option<&OwnerReference>) -> Result<Lease, Failure> {
         let attempt = async {
             let name = lease::of_node(&self.node);
             let seen = match held {
                 Some(held) => Some(held.clone()),
                 None => self.leases.get_opt(&name).await?,
             };
-            let wanted = self.lease(seen.as_ref());
+            let mut wanted = self.lease(seen.as_ref());
+            if wanted.metadata.owner_references.is_none() {
+                wanted.metadata.owner_references = owner.map(|node| vec![node.clone()]);
+            }
             match seen {
                 None => Ok(self.leases.create(&PostParams::default(), &wanted).await?),
                 Some(_) => match self.leases.replace(&name, &PostParams::default(), &wanted).await {
@@ -132,6 +149,14 @@ impl<P: Platform> Heartbeat<P> {
         // A late answer still counts from when it was asked for, so patience costs nothing; but a connection that died
         // is only left by giving up on it.
         timeout(self.timings.renew.max(self.timings.round_trip), attempt).await.map_err(|_| Failure::Timeout)?
+    }
+
+    /// The Lease goes with its Node: one that stayed would count as a silent agent for ever. A node that is not
+    /// registered yet owns it later.
+    async fn owner(&self) -> Option<OwnerReference> {
+        let node = self.nodes.get_metadata_opt(&self.node).await.ok().flatten()?;
+        let (name, uid) = (self.node.clone(), node.metadata.uid?);
+        Some(OwnerReference { api_version: "v1".into(), kind: "Node".into(), name, uid, ..OwnerReference::default() })
     }
 
     fn identity(&self) -> String {
@@ -178,6 +203,14 @@ impl<P: Platform> Heartbeat<P> {
             Ok(Err(error)) => warn!(%error, "Lease not given back; it runs out by itself"),
             Err(_) => warn!("Lease not given back: no answer; it runs out by itself"),
         }
+    }
+}
+
+async fn until_uplink_differs(network: &mut watch::Receiver<Arc<Network>>, told: Option<Unable>) {
+    let differs = network.wait_for(|network| network.uplink(false, None).err() != told).await.is_ok();
+    if !differs {
+        // Nobody looks any more: the process is on its way out.
+        std::future::pending::<()>().await;
     }
 }
 

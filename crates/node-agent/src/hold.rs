@@ -127,8 +127,14 @@ pub(crate) fn next(
         return lifetime.map_or(Act::Wait { until: Some(deadline) }, |seconds| Act::Show { seconds });
     };
     // Each renewal moves the deadline; telling the kernel the same again would only be work.
-    if let Some(seconds) = lifetime.filter(|seconds| longer(now, *seconds, shown)) {
+    if waiting.is_none()
+        && let Some(seconds) = lifetime.filter(|seconds| longer(now, *seconds, shown))
+    {
         return Act::Show { seconds };
+    }
+    // The kernel would not prolong it, and has taken it away by now.
+    if shown <= now {
+        return Act::Wait { until: waiting.or(Some(deadline)) };
     }
     let announcement = announcement_due(standing.announced);
     if announcement.is_none_or(|due| due <= now) {

@@ -280,6 +280,7 @@ impl<P: Platform> Keeper<P> {
             self.shared.events.tell(object.object_ref(&()), Severity::Warning, reason, message.clone());
         }
         self.standing.not_before = Some(self.shared.platform.now() + PATIENCE);
+        self.standing.reported = false;
         self.say(Said { ready: false, reason, message }).await;
     }
 

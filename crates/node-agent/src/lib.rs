@@ -75,6 +75,9 @@ pub fn one_per_node(runtime: RuntimeArgs) -> RuntimeArgs {
 
 /// Starts the agent on this runtime.
 pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
+    if runtime.dry_run {
+        return Err("node-agent has no --dry-run: it would have to take addresses away to see what is missing".into());
+    }
     let metrics = Metrics::new(&runtime.registry)?;
     let (timings, stop) = (args.timings(), runtime.tasks.stop().clone());
     let platform = Arc::new(Linux::open()?);
@@ -111,6 +114,7 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
     let heartbeat = Heartbeat {
         platform: platform.clone(),
         leases: leases.clone(),
+        nodes: Api::all(runtime.client.clone()),
         url: args.url(),
         node: args.node_name,
         run,

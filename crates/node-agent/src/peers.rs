@@ -58,8 +58,9 @@ pub(crate) struct Peers {
     http: reqwest::Client,
     /// Others' nodes and where to ask them; `None` until they were listed once.
     others: Mutex<Option<BTreeMap<String, String>>>,
-    /// When the last renewal that was taken was sent.
-    renewed: Mutex<Option<Moment>>,
+    /// When the last renewal that was taken was sent. Before the first one, when the process began: the Lease may be fresh
+    /// from an earlier run, and the controller sees only that.
+    renewed: Mutex<Moment>,
 }
 
 /// Whether more than half of all agents are out: we, and those that said so. An agent that does not answer may well be
@@ -68,19 +69,19 @@ fn most_are_out(agents: usize, out: usize) -> bool {
     2 * out > agents
 }
 
-fn is_out(renewed: Option<Moment>, timings: Timings, now: Moment) -> bool {
-    renewed.is_none_or(|sent| sent + timings.out() <= now)
+fn is_out(renewed: Moment, timings: Timings, now: Moment) -> bool {
+    renewed + timings.out() <= now
 }
 
 impl Peers {
     pub(crate) fn new(node: String, timings: Timings) -> Result<Self, reqwest::Error> {
         // Never through a proxy: nodes talk to each other directly or not at all.
         let http = reqwest::Client::builder().no_proxy().timeout(timings.round_trip).build()?;
-        Ok(Self { node, timings, http, others: Mutex::default(), renewed: Mutex::default() })
+        Ok(Self { node, timings, http, others: Mutex::default(), renewed: Mutex::new(Moment::now()) })
     }
 
     pub(crate) fn renewed(&self, sent: Moment) {
-        *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = Some(sent);
+        *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = sent;
     }
 
     fn out(&self, now: Moment) -> bool {
@@ -212,11 +213,10 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_out_when_its_renewals_have_failed_for_long_and_before_the_first() {
+    fn an_agent_is_out_when_it_has_been_without_a_renewal_for_long_and_not_because_it_just_began() {
         let start = Moment::now();
         let out = |renewed, later| is_out(renewed, Timings::DEFAULT, start + later);
-        assert!(out(None, Duration::ZERO));
-        assert!(!out(Some(start), Duration::from_millis(4_900)));
-        assert!(out(Some(start), Duration::from_secs(5)));
+        assert!(!out(start, Duration::from_millis(4_900)));
+        assert!(out(start, Duration::from_secs(5)));
     }
 }

@@ -2,7 +2,10 @@
 
 use anyhow::ensure;
 use groundcrew_testkit::{Signal, eventually};
-use kube::api::DeleteParams;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::json;
 
 use crate::lab::{Lab, SOON, python};
 
@@ -55,6 +58,31 @@ async fn an_agent_that_is_asked_to_stop_leaves_nothing_behind_and_says_so() {
     let status = lab.object().await.unwrap().status.unwrap();
     assert_eq!(status.holder, None);
     assert_eq!(lab.lease(0).await.unwrap().spec.unwrap().holder_identity.as_deref(), Some(""));
+}
+
+#[tokio::test]
+async fn the_lease_of_a_node_belongs_to_its_node_object() {
+    let mut lab = Lab::new(1, &[]).await;
+    let nodes: Api<Node> = Api::all(lab.client.clone());
+    let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": lab.name(0) } });
+    let node = nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+    lab.start(0);
+    eventually("the Lease has an owner", SOON, async || {
+        let owners = lab.lease(0).await?.metadata.owner_references.unwrap_or_default();
+        ensure!(owners.first().map(|owner| &owner.uid) == node.metadata.uid.as_ref(), "{owners:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn a_dry_run_is_refused_before_anything_is_touched() {
+    let mut lab = Lab::new(1, &["--dry-run"]).await;
+    lab.start(0);
+    let status = lab.agent(0).wait_exit(SOON).await.unwrap();
+    assert!(!status.success() && lab.agent(0).log().contains("no --dry-run"), "{}", lab.agent(0).log());
+    assert!(lab.lease(0).await.is_err());
 }
 
 #[tokio::test]

@@ -96,6 +96,20 @@ fn an_address_shown_in_an_earlier_term_is_hidden_and_claimed_anew() {
 }
 
 #[test]
+fn an_address_that_the_kernel_does_not_prolong_is_tried_again_later_and_not_announced_once_it_is_gone() {
+    let start = Moment::now();
+    let authority = alive(start);
+    let mut standing = Standing { claim: Some((1, 1)), clear: true, ..Standing::default() };
+    standing.shown = Some(start + Duration::from_secs(1));
+    let later = start + PATIENCE;
+    standing.not_before = Some(later);
+    assert_eq!(ask(wish(Claim::Ours), &authority, &standing, start), Act::Announce, "it is there still");
+    let gone = start + Duration::from_millis(1_500);
+    assert_eq!(ask(wish(Claim::Ours), &authority, &standing, gone), Act::Wait { until: Some(later) });
+    assert_eq!(ask(wish(Claim::Ours), &authority, &standing, later), Act::Show { seconds: 5 });
+}
+
+#[test]
 fn announcements_are_a_few_soon_and_one_now_and_then() {
     let start = Moment::now();
     let gaps: Vec<_> = (1..8).map(|times| start.until(announcement_due(Some((times, start))).unwrap())).collect();

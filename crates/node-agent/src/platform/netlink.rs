@@ -23,6 +23,10 @@ use crate::network::{DefaultRoute, Link, Network};
 /// The mark of our addresses (`IFA_PROTO`, shown by `ip address` as `proto 0x67`). Kernels before 5.18 do not keep it:
 /// there an address of an earlier run is not recognised, and goes by its lifetime.
 const MARK: AddressProtocol = AddressProtocol::Other(0x67);
+/// Set by the kernel on a list that changed while it was read: something may be missing from it.
+const NLM_F_DUMP_INTR: u16 = 0x10;
+/// How often such a list is read again.
+const DUMPS: usize = 5;
 /// Events of links.
 const RTNLGRP_LINK: u32 = 1;
 /// Events of IPv4 and IPv6 routes: a new default route may change the interface.
@@ -47,15 +51,15 @@ impl Netlink {
     }
 
     pub(super) fn network(&self) -> io::Result<Network> {
-        let links = self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+        let links = self.dump(&RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
         let mut routes = Vec::new();
         // Asked by family: an unspecified one leaves out IPv6 on some kernels.
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut message = RouteMessage::default();
             message.header.address_family = family;
-            routes.extend(self.dump(RouteNetlinkMessage::GetRoute(message))?);
+            routes.extend(self.dump(&RouteNetlinkMessage::GetRoute(message))?);
         }
-        let neighbours = self.dump(RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()))?;
+        let neighbours = self.dump(&RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()))?;
         Ok(Network {
             links: links.iter().filter_map(link).collect(),
             default_routes: routes.iter().filter_map(default_route).collect(),
@@ -65,7 +69,7 @@ impl Netlink {
 
     /// Addresses of all interfaces: which, on which interface, and whether with our mark.
     pub(super) fn addresses(&self) -> io::Result<Vec<(IpAddr, u32, bool)>> {
-        let found = self.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
+        let found = self.dump(&RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
         Ok(found.iter().filter_map(address).collect())
     }
 
@@ -89,11 +93,18 @@ impl Netlink {
         self.request(RouteNetlinkMessage::DelAddress(host_address(address, link)), NLM_F_ACK).map(drop)
     }
 
-    fn dump(&self, message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
-        self.request(message, NLM_F_DUMP)
+    fn dump(&self, message: &RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+        for _ in 0..DUMPS {
+            let (found, whole) = self.request(message.clone(), NLM_F_DUMP)?;
+            if whole {
+                return Ok(found);
+            }
+        }
+        Err(io::Error::other("the list changed while it was read, again and again"))
     }
 
-    fn request(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
+    /// What came back, and whether nothing changed while it was read.
+    fn request(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<(Vec<RouteNetlinkMessage>, bool)> {
         let mut requests = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         requests.sequence = requests.sequence.wrapping_add(1);
         let sequence = requests.sequence;
@@ -105,7 +116,7 @@ impl Netlink {
         packet.serialize(&mut bytes);
         requests.socket.send(&bytes, 0)?;
 
-        let mut answers = Vec::new();
+        let (mut answers, mut whole) = (Vec::new(), true);
         loop {
             let (received, _) = requests.socket.recv_from_full()?;
             let mut rest = &received[..];
@@ -117,9 +128,10 @@ impl Netlink {
                 if answer.header.sequence_number != sequence {
                     continue;
                 }
+                whole &= answer.header.flags & NLM_F_DUMP_INTR == 0;
                 match answer.payload {
-                    NetlinkPayload::Done(_) => return Ok(answers),
-                    NetlinkPayload::Error(error) if error.code.is_none() => return Ok(answers),
+                    NetlinkPayload::Done(_) => return Ok((answers, whole)),
+                    NetlinkPayload::Error(error) if error.code.is_none() => return Ok((answers, whole)),
                     NetlinkPayload::Error(error) => return Err(error.to_io()),
                     NetlinkPayload::InnerMessage(message) => answers.push(message),
                     _ => {}
