@@ -18,7 +18,7 @@ const ATTEMPTS: usize = 3;
 
 /// Why a step was not done.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ApplyError {
+pub enum ApplyError {
     /// The cloud refused, or did not answer.
     #[error(transparent)]
     Cloud(#[from] ProviderError),
@@ -34,26 +34,26 @@ pub(crate) enum ApplyError {
 
 /// A step that was not done.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     /// What was to be done.
-    pub(crate) step: String,
+    pub step: String,
     /// Why it was not.
-    pub(crate) error: ApplyError,
+    pub error: ApplyError,
 }
 
 /// How a pass ended. What failed is planned again from a fresh look, never retried blindly.
 #[derive(Debug, Default)]
-pub(crate) struct Applied {
+pub struct Applied {
     /// Routes that are gone, with their router.
-    pub(crate) removed: Vec<(String, Stale)>,
+    pub removed: Vec<(String, Stale)>,
     /// Routes that are back.
-    pub(crate) put_back: usize,
+    pub put_back: usize,
     /// Pairs that are gone.
-    pub(crate) stripped: usize,
+    pub stripped: usize,
     /// What was not done.
-    pub(crate) failures: Vec<Failure>,
+    pub failures: Vec<Failure>,
     /// Routers that got a whole list, whatever came of it.
-    pub(crate) overwritten: BTreeSet<String>,
+    pub overwritten: BTreeSet<String>,
 }
 
 /// One failure does not stop the rest.

@@ -8,18 +8,20 @@
 //!      +--------- the next pass looks again
 //! ```
 //!
-//! [`desired`], [`findings`], [`sightings`], [`headroom`] and [`plan`] are pure; `apply` is the only writer.
+//! [`desired`], [`findings`], [`sightings`], [`headroom`] and [`plan`] are pure; [`apply`] is the only writer.
+//! [`collector`] is all of it without Kubernetes.
 
-mod apply;
+pub mod apply;
 mod args;
+pub mod collector;
 mod conditions;
+mod controller;
 pub mod desired;
 pub mod findings;
 pub mod headroom;
 mod metrics;
 pub mod nodes;
 pub mod observe;
-mod pass;
 pub mod plan;
 pub mod rules;
 pub mod sightings;
@@ -27,7 +29,6 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,10 +39,10 @@ use tokio::sync::watch;
 
 pub use args::Args;
 
+use collector::Collector;
 use conditions::Conditions;
+use controller::{Controller, Next};
 use metrics::Metrics;
-use pass::{Collector, Next};
-use sightings::Sightings;
 use status::Status;
 
 const FIRST_LOOK: &str = "a first look at the cloud";
@@ -56,13 +57,10 @@ where
     C: Routes + Ports + Instances,
 {
     let metrics = Metrics::new(&runtime.registry)?;
-    let collector = Collector {
-        cloud,
+    let rules = args.rules();
+    let controller = Controller {
         client: runtime.client.clone(),
-        rules: args.rules(),
-        routers: args.router,
-        sightings: Sightings::default(),
-        overwritten: BTreeSet::new(),
+        collector: Collector::new(cloud, args.router, rules),
         status: Status {
             events: runtime.events.clone(),
             about: runtime.about.clone(),
@@ -74,14 +72,14 @@ where
     let (runtime_, interval) = (runtime.clone(), args.interval);
     runtime.tasks.spawn("passes", async move {
         let (stop, role) = (runtime_.tasks.stop().clone(), runtime_.role.clone());
-        stop.run_until_cancelled(run(collector, &runtime_, role, interval)).await;
+        stop.run_until_cancelled(run(controller, &runtime_, role, interval)).await;
     });
     Ok(())
 }
 
 /// Passes until the end. A follower looks once, so that what is wrong with its configuration shows before it has to lead;
 /// a dry run looks as a leader does.
-async fn run<C>(mut collector: Collector<C>, runtime: &Runtime, mut role: watch::Receiver<Role>, interval: Duration)
+async fn run<C>(mut controller: Controller<C>, runtime: &Runtime, mut role: watch::Receiver<Role>, interval: Duration)
 where
     C: Routes + Ports + Instances,
 {
@@ -90,13 +88,13 @@ where
         let term = role.borrow_and_update().term().cloned();
         let mut pause = interval;
         if term.is_some() || runtime.dry_run || !looked {
-            let next = collector.pass(term.as_ref()).await;
+            let next = controller.pass(term.as_ref()).await;
             match next {
                 Ok(_) => {
                     looked = true;
                     runtime.ready.done(FIRST_LOOK);
                 }
-                Err(()) => runtime.ready.explain(FIRST_LOOK, collector.status.reason()),
+                Err(()) => runtime.ready.explain(FIRST_LOOK, controller.status.reason()),
             }
             if next == Ok(Next::Soon) || !looked {
                 pause = SOON.min(interval);
@@ -107,7 +105,7 @@ where
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             // Whoever begins to lead has seen nothing in a row.
-            Ok(()) = role.changed() => collector.sightings.forget(),
+            Ok(()) = role.changed() => controller.collector.forget(),
         }
     }
 }

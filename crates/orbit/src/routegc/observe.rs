@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use groundcrew_core::provider::{
     Device, Instance, Instances, Listing, Port, Ports, ProviderError, RouteLimit, Router, Routes, Subnet,
@@ -71,10 +72,13 @@ pub enum ObserveError {
     /// Nobody said which router it is, and there are several.
     #[error("the Nodes' subnets have more than one router ({}); name yours with --router", .0.join(", "))]
     ManyRouters(Vec<String>),
+    /// It took so long that what was seen first may be wrong by now.
+    #[error("a look at the cloud took {} s, which is too long to act on", .0.as_secs())]
+    Slow(Duration),
 }
 
 /// Looks at everything once. The number of calls does not depend on how many Nodes there are.
-pub(crate) async fn observe<C>(cloud: &C, desired: &Desired<'_>, routers: &[String]) -> Result<Observed, ObserveError>
+pub async fn observe<C>(cloud: &C, desired: &Desired<'_>, routers: &[String]) -> Result<Observed, ObserveError>
 where
     C: Routes + Ports + Instances,
 {

@@ -1,7 +1,7 @@
 //! A cloud with a memory: what it is told is what it says next time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use groundcrew_core::leader::Term;
 use groundcrew_core::provider::{
@@ -39,12 +39,13 @@ pub(super) struct State {
     pub(super) calls: Vec<&'static str>,
 }
 
-pub(super) struct MemoryCloud(Mutex<State>);
+#[derive(Clone)]
+pub(super) struct MemoryCloud(Arc<Mutex<State>>);
 
 impl MemoryCloud {
     /// A router r1 on subnet s1, 10.0.0.0/24, and a server with its port for each of these last octets.
     pub(super) fn new(servers: impl IntoIterator<Item = u8>) -> Self {
-        let cloud = Self(Mutex::new(State {
+        let cloud = Self(Arc::new(Mutex::new(State {
             routes: Vec::new(),
             subnets: vec![Subnet {
                 id: "s1".into(),
@@ -62,7 +63,7 @@ impl MemoryCloud {
             revision: 1,
             compares: true,
             calls: Vec::new(),
-        }));
+        })));
         for octet in servers {
             cloud.boot(octet);
         }

@@ -4,7 +4,7 @@ use groundcrew_core::provider::RouteLimit;
 
 use super::cloud::{Fate, MemoryCloud};
 use super::*;
-use crate::routegc::apply::ApplyError;
+use crate::routegc::apply::{ApplyError, apply};
 use crate::routegc::conditions::{Condition, conditions};
 
 fn with_an_orphan() -> (MemoryCloud, Vec<Node>) {
@@ -105,7 +105,7 @@ async fn a_nodes_route_that_a_whole_list_cost_is_put_back_in_the_next_pass() {
     cloud.lock().meanwhile = Some(Box::new(|routes| routes.push(own(5))));
     let applied = apply(&plan, &cloud, &Term::alone("test"), &passes.rules).await;
     assert!(!cloud.routes().contains(&own(5)), "it was lost");
-    passes.overwritten = applied.overwritten;
+    *passes.overwritten() = applied.overwritten;
 
     let (_, _, applied) = passes.pass(&cloud, &nodes).await;
     assert_eq!(applied.put_back, 1);

@@ -5,19 +5,19 @@ mod faults;
 mod near_misses;
 mod properties;
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use groundcrew_core::leader::{Moment, Term};
 use groundcrew_core::provider::Route;
 
-use super::apply::{Applied, apply};
-use super::desired::Desired;
-use super::findings::{Findings, findings};
+use super::apply::Applied;
+use super::collector::{Collector, Pass};
+use super::findings::Findings;
 use super::nodes::Node;
-use super::observe::observe;
-use super::plan::{Plan, plan};
+use super::plan::Plan;
 use super::rules::Rules;
-use super::sightings::Sightings;
 use cloud::MemoryCloud;
 
 fn rules() -> Rules {
@@ -51,54 +51,54 @@ fn own(i: u8) -> Route {
     route(&format!("100.100.{i}.0/24"), &format!("10.0.0.{i}"))
 }
 
-/// Passes as the controller makes them, with a clock that a test moves.
+/// Passes, with a clock that a test moves.
 struct Passes {
     rules: Rules,
     routers: Vec<String>,
-    sightings: Sightings,
-    overwritten: std::collections::BTreeSet<String>,
+    collector: Option<Collector<MemoryCloud>>,
     now: Moment,
 }
 
 impl Passes {
     fn new(rules: Rules) -> Self {
-        Self {
-            rules,
-            routers: vec!["r1".into()],
-            sightings: Sightings::default(),
-            overwritten: std::collections::BTreeSet::new(),
-            now: Moment::now(),
-        }
+        Self { rules, routers: vec!["r1".into()], collector: None, now: Moment::now() }
     }
 
-    /// A look, as long after the last as things must be old.
-    async fn look(&mut self, cloud: &MemoryCloud, nodes: &[Node]) -> (Findings, Plan) {
+    /// What got a whole list in the last pass.
+    fn overwritten(&mut self) -> &mut BTreeSet<String> {
+        &mut self.collector.as_mut().unwrap().overwritten
+    }
+
+    /// A pass as long after the last as things must be old.
+    async fn after_a_while(&mut self, cloud: &MemoryCloud, nodes: &[Node], term: Option<&Term>) -> Pass {
         self.now = self.now + self.rules.min_age;
-        let desired = Desired::new(nodes);
-        let observed = observe(cloud, &desired, &self.routers).await.unwrap();
-        let found = findings(&desired, &observed, &self.rules);
-        let ripe = self.sightings.look(&found, &self.rules, self.now);
-        let plan = plan(&found, &ripe, &self.overwritten, &self.rules);
-        (found, plan)
+        let collector = self
+            .collector
+            .get_or_insert_with(|| Collector::new(Arc::new(cloud.clone()), self.routers.clone(), self.rules.clone()));
+        collector.rules = self.rules.clone();
+        collector.pass(nodes, self.now, term).await.unwrap()
+    }
+
+    async fn look(&mut self, cloud: &MemoryCloud, nodes: &[Node]) -> (Findings, Plan) {
+        let Pass { findings, plan, .. } = self.after_a_while(cloud, nodes, None).await;
+        (findings, plan)
     }
 
     async fn pass(&mut self, cloud: &MemoryCloud, nodes: &[Node]) -> (Findings, Plan, Applied) {
-        let (found, plan) = self.look(cloud, nodes).await;
-        let applied = apply(&plan, cloud, &Term::alone("test"), &self.rules).await;
-        self.overwritten.clone_from(&applied.overwritten);
-        (found, plan, applied)
+        let Pass { findings, plan, applied } = self.after_a_while(cloud, nodes, Some(&Term::alone("test"))).await;
+        (findings, plan, applied.unwrap())
     }
 
-    /// As many passes as make everything ripe.
+    /// As many passes as make everything ripe, and one more.
     async fn settle(&mut self, cloud: &MemoryCloud, nodes: &[Node]) -> Applied {
-        let mut last = Applied::default();
+        let mut all = Applied::default();
         for _ in 0..=self.rules.sightings {
             let (_, _, applied) = self.pass(cloud, nodes).await;
-            last.removed.extend(applied.removed);
-            last.failures.extend(applied.failures);
-            last.put_back += applied.put_back;
-            last.stripped += applied.stripped;
+            all.removed.extend(applied.removed);
+            all.failures.extend(applied.failures);
+            all.put_back += applied.put_back;
+            all.stripped += applied.stripped;
         }
-        last
+        all
     }
 }

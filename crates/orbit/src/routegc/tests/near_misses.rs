@@ -5,6 +5,7 @@ use groundcrew_core::provider::{Device, Subnet};
 use super::cloud::{MemoryCloud, port, server};
 use super::*;
 use crate::routegc::findings::{Class, Lock, Why};
+use crate::routegc::sightings::Sightings;
 
 /// Nodes n1 to n4 with their routes, and n9's route, whose server is gone.
 fn with_an_orphan() -> (MemoryCloud, Vec<Node>) {

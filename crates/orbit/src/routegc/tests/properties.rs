@@ -108,7 +108,7 @@ proptest! {
             // Pairs go only after the route that led to them.
             passes.settle(&cloud, &world.nodes).await;
             passes.settle(&cloud, &world.nodes).await;
-            passes.overwritten.clear();
+            passes.overwritten().clear();
             for _ in 0..3 {
                 let (_, plan) = passes.look(&cloud, &world.nodes).await;
                 prop_assert_eq!(plan, Plan::default());
