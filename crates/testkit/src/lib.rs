@@ -8,6 +8,7 @@
 //! | [`ovn::lab`] | the whole of OVN with its data path: router, switches, pods, and a client outside |
 //! | [`cloudsigma`] | a simulated account behind its HTTP API |
 //! | [`openstack`] | Keystone and Neutron, with the database and the OVN that they need |
+//! | [`openstack::fake`] | an OpenStack that is not real, for faults that the real one does not have on order |
 //! | [`proxy`] | a TCP proxy that delays, partitions and cuts connections |
 //! | [`wire`] | machines on one wire, and somebody who asks who has an address |
 //! | [`controller`] | one of our own controllers, with its admin port |

@@ -1,132 +1,35 @@
-//! An OpenStack in this process: Keystone by itself, the other services as a test says. For the faults that real ones do not have on order.
+//! The cloud in this process, as the client sees it.
 
-use std::collections::BTreeSet;
-use std::convert::Infallible;
-use std::io;
-use std::sync::{Arc, Mutex};
+use std::ops::Deref;
 use std::time::Duration;
 
-use futures::stream;
-use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Collected, Full, StreamBody};
-use hyper::body::{Bytes, Frame, Incoming};
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
-use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use groundcrew_testkit::openstack::fake::Fake;
+pub(crate) use groundcrew_testkit::openstack::fake::{PASSWORD, Reply, Seen, catalog};
 use openstack_client::{Auth, Client, Config, Credential, Domain, Project, Secret, User};
-use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 
-pub(crate) const PASSWORD: &str = "correct-horse-battery";
-
-/// A request that arrived.
-#[derive(Debug, Clone)]
-pub(crate) struct Seen {
-    /// As `GET /v2.0/routers?name=a`.
-    pub(crate) line: String,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Value,
-}
-
-impl Seen {
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).and_then(|value| value.to_str().ok())
-    }
-}
-
-/// What to answer.
-pub(crate) struct Reply {
-    status: u16,
-    headers: Vec<(&'static str, String)>,
-    body: Body,
-}
-
-enum Body {
-    Whole(Vec<u8>),
-    /// The connection ends in the middle of it.
-    Cut(&'static str),
-    Never,
-}
-
-impl Reply {
-    pub(crate) fn json(status: u16, body: &Value) -> Self {
-        Self::text(status, body.to_string())
-    }
-
-    pub(crate) fn ok(body: &Value) -> Self {
-        Self::json(200, body)
-    }
-
-    pub(crate) fn text(status: u16, body: impl Into<Vec<u8>>) -> Self {
-        Self { status, headers: Vec::new(), body: Body::Whole(body.into()) }
-    }
-
-    pub(crate) fn cut(start: &'static str) -> Self {
-        Self { status: 200, headers: Vec::new(), body: Body::Cut(start) }
-    }
-
-    pub(crate) fn never() -> Self {
-        Self { status: 200, headers: Vec::new(), body: Body::Never }
-    }
-
-    pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
-        self.headers.push((name, value.into()));
-        self
-    }
-}
-
-type Handler = Box<dyn FnMut(&Seen) -> Reply + Send>;
-
-struct State {
-    url: String,
-    tokens: BTreeSet<String>,
-    issued: u32,
-    life: Duration,
-    refuses: bool,
-    catalog: Option<Value>,
-    seen: Vec<Seen>,
-    handler: Handler,
-}
-
-/// The cloud. It ends with the test's runtime.
 #[derive(Clone)]
-pub(crate) struct Cloud(Arc<Mutex<State>>);
+pub(crate) struct Cloud(Fake);
+
+impl Deref for Cloud {
+    type Target = Fake;
+
+    fn deref(&self) -> &Fake {
+        &self.0
+    }
+}
 
 impl Cloud {
     pub(crate) async fn start(handler: impl FnMut(&Seen) -> Reply + Send + 'static) -> Self {
-        let (cloud, listener) = Self::bind("http", handler).await;
-        let serving = cloud.clone();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serving.clone().connection(stream));
-            }
-        });
-        cloud
+        Self(Fake::start(handler).await.unwrap())
     }
 
-    /// A cloud without anybody to take its connections yet.
     pub(crate) async fn bind(
         scheme: &str,
         handler: impl FnMut(&Seen) -> Reply + Send + 'static,
     ) -> (Self, TcpListener) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let state = State {
-            url: format!("{scheme}://127.0.0.1:{}", listener.local_addr().unwrap().port()),
-            tokens: BTreeSet::new(),
-            issued: 0,
-            life: Duration::from_hours(1),
-            refuses: false,
-            catalog: None,
-            seen: Vec::new(),
-            handler: Box::new(handler),
-        };
-        (Self(Arc::new(Mutex::new(state))), listener)
-    }
-
-    pub(crate) fn url(&self) -> String {
-        self.0.lock().unwrap().url.clone()
+        let (fake, listener) = Fake::bind(scheme, handler).await.unwrap();
+        (Self(fake), listener)
     }
 
     /// As a user with the right password, with little patience.
@@ -154,134 +57,4 @@ impl Cloud {
     pub(crate) fn client(&self) -> Client {
         Client::new(self.config()).unwrap()
     }
-
-    /// Ends all tokens that were given out.
-    pub(crate) fn revoke(&self) {
-        self.0.lock().unwrap().tokens.clear();
-    }
-
-    /// How long tokens last from now on.
-    pub(crate) fn token_life(&self, life: Duration) {
-        self.0.lock().unwrap().life = life;
-    }
-
-    /// Whether Keystone accepts nobody from now on.
-    pub(crate) fn refuse(&self, refuses: bool) {
-        self.0.lock().unwrap().refuses = refuses;
-    }
-
-    pub(crate) fn catalog(&self, catalog: Value) {
-        self.0.lock().unwrap().catalog = Some(catalog);
-    }
-
-    /// The requests so far but those for tokens.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
-        self.0.lock().unwrap().seen.iter().filter(|seen| !seen.line.ends_with("/auth/tokens")).cloned().collect()
-    }
-
-    pub(crate) fn lines(&self) -> Vec<String> {
-        self.seen().into_iter().map(|seen| seen.line).collect()
-    }
-
-    /// How often a token was asked for.
-    pub(crate) fn logins(&self) -> usize {
-        self.0.lock().unwrap().seen.iter().filter(|seen| seen.line.ends_with("/auth/tokens")).count()
-    }
-
-    pub(crate) async fn connection(self, stream: impl AsyncRead + AsyncWrite + Unpin) {
-        let answer = service_fn(async |request| Ok::<_, Infallible>(self.answer(request).await));
-        // A client that went away is the client's business.
-        let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
-    }
-
-    async fn answer(&self, request: Request<Incoming>) -> Response<BoxBody<Bytes, io::Error>> {
-        let (head, body) = request.into_parts();
-        let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
-        let seen = Seen {
-            line: format!("{} {}", head.method, head.uri),
-            headers: head.headers,
-            body: serde_json::from_slice(&body).unwrap_or_default(),
-        };
-        let reply = self.0.lock().unwrap().reply(&seen);
-        let body = match reply.body {
-            Body::Never => std::future::pending().await,
-            Body::Whole(bytes) => Full::from(bytes).map_err(|never| match never {}).boxed(),
-            Body::Cut(start) => {
-                let frames = [Ok(Frame::data(Bytes::from(start))), Err(io::Error::other("cut"))];
-                BodyExt::boxed(StreamBody::new(stream::iter(frames)))
-            }
-        };
-        let mut response = Response::new(body);
-        *response.status_mut() = StatusCode::from_u16(reply.status).unwrap();
-        for (name, value) in reply.headers {
-            response.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_str(&value).unwrap());
-        }
-        response
-    }
-}
-
-impl State {
-    fn reply(&mut self, seen: &Seen) -> Reply {
-        self.seen.push(seen.clone());
-        if seen.line == "POST /v3/auth/tokens" {
-            return self.token(&seen.body);
-        }
-        // Not Keystone, but somebody took it for that.
-        if seen.line.ends_with("/auth/tokens") {
-            return (self.handler)(seen);
-        }
-        if !seen.header("x-auth-token").is_some_and(|token| self.tokens.contains(token)) {
-            return unauthorized();
-        }
-        (self.handler)(seen)
-    }
-
-    fn token(&mut self, asked: &Value) -> Reply {
-        let identity = &asked["auth"]["identity"];
-        let secret = match identity["methods"][0].as_str() {
-            Some("password") => &identity["password"]["user"]["password"],
-            _ => &identity["application_credential"]["secret"],
-        };
-        let scoped = asked["auth"].get("scope").is_some();
-        let credential = identity["methods"][0] == "application_credential";
-        if self.refuses || secret != PASSWORD {
-            return unauthorized();
-        }
-        if credential && scoped {
-            return Reply::json(
-                400,
-                &json!({"error": {"code": 400, "title": "Bad Request", "message": "no scope here"}}),
-            );
-        }
-        self.issued += 1;
-        let token = format!("token-number-{}", self.issued);
-        self.tokens.insert(token.clone());
-        // By a clock that is a year off, which must not matter.
-        let now = jiff::Timestamp::now() - Duration::from_hours(365 * 24);
-        let body = json!({"token": {
-            "issued_at": now.to_string(), "expires_at": (now + self.life).to_string(),
-            "project": {"id": "p1", "name": "kluster", "domain": {"id": "default"}},
-            "user": {"id": "u1", "name": "demo"}, "roles": [{"id": "r", "name": "member"}],
-            "catalog": self.catalog.clone().unwrap_or_else(|| catalog(&self.url)),
-        }});
-        Reply::json(201, &body).header("x-subject-token", token)
-    }
-}
-
-pub(crate) fn catalog(url: &str) -> Value {
-    let service = |kind: &str, path: &str| {
-        json!({"type": kind, "name": kind, "endpoints": [
-            {"interface": "public", "region": "lab", "region_id": "lab", "url": format!("{url}{path}")}]})
-    };
-    json!([
-        service("network", ""),
-        service("compute", "/compute/v2.1"),
-        service("load-balancer", "/lb"),
-        service("volumev3", "/volume/v3/p1"),
-    ])
-}
-
-fn unauthorized() -> Reply {
-    let message = "The request you have made requires authentication.";
-    Reply::json(401, &json!({"error": {"code": 401, "title": "Unauthorized", "message": message}}))
 }

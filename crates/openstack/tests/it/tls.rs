@@ -34,7 +34,7 @@ async fn start(name: &str) -> (Cloud, PathBuf) {
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             if let Ok(stream) = acceptor.accept(stream).await {
-                tokio::spawn(serving.clone().connection(stream));
+                tokio::spawn((*serving).clone().connection(stream));
             }
         }
     });

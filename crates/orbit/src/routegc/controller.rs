@@ -74,6 +74,7 @@ impl<C: Routes + Ports + Instances> Controller<C> {
 
 fn blame(error: &ObserveError) -> Condition {
     match error {
+        ObserveError::NoNodes => Condition::NodesUnknown,
         ObserveError::NoRouter | ObserveError::ManyRouters(_) => Condition::RouterUnknown,
         ObserveError::Cloud(error) if error.kind() == ErrorKind::NotFound => Condition::RouterUnknown,
         ObserveError::Cloud(_) | ObserveError::Slow(_) => Condition::CloudUnavailable,

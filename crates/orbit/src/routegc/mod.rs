@@ -66,6 +66,7 @@ where
             about: runtime.about.clone(),
             metrics,
             last: Conditions::new(),
+            told: Conditions::new(),
         },
     };
     runtime.ready.wait_for(FIRST_LOOK, "");

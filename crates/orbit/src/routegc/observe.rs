@@ -66,6 +66,9 @@ pub enum ObserveError {
     /// The cloud refused, or did not answer.
     #[error(transparent)]
     Cloud(#[from] ProviderError),
+    /// Nobody said which router it is, and there is nobody to find it by.
+    #[error("there are no Nodes")]
+    NoNodes,
     /// Nobody said which router it is, and it cannot be found.
     #[error("no router of the Nodes' subnets is to be seen; name it with --router")]
     NoRouter,
@@ -82,6 +85,9 @@ pub async fn observe<C>(cloud: &C, desired: &Desired<'_>, routers: &[String]) ->
 where
     C: Routes + Ports + Instances,
 {
+    if desired.nodes().is_empty() && routers.is_empty() {
+        return Err(ObserveError::NoNodes);
+    }
     let mut seen = Observed::default();
     let mut subnets = seen.note("subnets", cloud.subnets().await?);
     subnets.retain(|subnet| fits_a_node(subnet.range, desired));

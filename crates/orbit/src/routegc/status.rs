@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{self, ObjectReference};
 use tracing::{info, warn};
 
 use super::apply::Applied;
-use super::conditions::Conditions;
+use super::conditions::{Condition, Conditions};
 use super::findings::Class;
 use super::metrics::Metrics;
 use super::nodes::Node;
@@ -17,6 +17,8 @@ pub(crate) struct Status {
     pub(crate) metrics: Metrics,
     /// What was true after the last pass.
     pub(crate) last: Conditions,
+    /// What the last Events said.
+    pub(crate) told: Conditions,
 }
 
 impl Status {
@@ -25,22 +27,23 @@ impl Status {
         self.last.values().map(String::as_str).collect::<Vec<_>>().join("; ")
     }
 
-    /// Tells what began and what ended. A follower and a dry run speak only to the log.
+    /// Tells what began and what ended. A follower and a dry run speak only to the log; what began before they led is told
+    /// when they do.
     pub(crate) fn show(&mut self, now: Conditions, speaks: bool) {
-        for (condition, message) in &now {
-            if self.last.get(condition) == Some(message) {
-                continue;
-            }
+        for (condition, message) in news(&now, &self.last) {
             warn!(condition = condition.name(), "{message}");
-            if speaks {
+        }
+        for (condition, message) in gone(&now, &self.last) {
+            info!(condition = condition.name(), "over: {message}");
+        }
+        if speaks {
+            for (condition, message) in news(&now, &self.told) {
                 self.events.tell(self.about.clone(), Severity::Warning, condition.name(), message);
             }
-        }
-        for (condition, message) in self.last.iter().filter(|(condition, _)| !now.contains_key(condition)) {
-            info!(condition = condition.name(), "over: {message}");
-            if speaks {
+            for (condition, message) in gone(&now, &self.told) {
                 self.events.tell(self.about.clone(), Severity::Normal, condition.name(), format!("over: {message}"));
             }
+            self.told.clone_from(&now);
         }
         self.metrics.show_conditions(&now);
         self.last = now;
@@ -61,4 +64,13 @@ impl Status {
             self.events.tell(about, Severity::Normal, "RouteRemoved", format!("removed from router {router}: {stale}"));
         }
     }
+}
+
+/// What was not so before, or in other words.
+fn news<'a>(now: &'a Conditions, before: &'a Conditions) -> impl Iterator<Item = (&'a Condition, &'a String)> {
+    now.iter().filter(|(condition, message)| before.get(condition) != Some(message))
+}
+
+fn gone<'a>(now: &'a Conditions, before: &'a Conditions) -> impl Iterator<Item = (&'a Condition, &'a String)> {
+    before.iter().filter(|(condition, _)| !now.contains_key(condition))
 }

@@ -12,6 +12,7 @@
 
 mod cloud;
 mod database;
+pub mod fake;
 mod http;
 mod project;
 mod settings;

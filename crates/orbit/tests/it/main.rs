@@ -1,0 +1,9 @@
+//! The collector against clouds: a model with faults, and real services.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests, their helpers too")]
+
+mod bad_input;
+mod cluster;
+mod real;
+mod routes;
+mod world;
