@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use groundcrew_api::node_repair::RepairStep;
+use groundcrew_api::node_repair::{NodeRepairStatus, RepairStep};
 use groundcrew_core::leader::Term;
-use groundcrew_core::provider::{Instances, Port, Ports, ProviderError, Reboot, SecurityGroups};
+use groundcrew_core::provider::{ErrorKind, Instances, Port, Ports, ProviderError, Reboot, SecurityGroups};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
@@ -17,8 +18,10 @@ use super::memory::Memory;
 use super::nodes::Node;
 use super::plan::{Plan, Step};
 
-/// For a write to the API server.
+/// For a call to the API server.
 const DEADLINE: Duration = Duration::from_secs(4);
+/// The longest reason that fits into a note.
+const LONGEST: usize = 1_000;
 
 /// Why a step was not done.
 #[derive(Debug, thiserror::Error)]
@@ -107,7 +110,7 @@ async fn show(
     Ok(())
 }
 
-/// Looks once more, notes the step, takes it.
+/// Looks once more, notes the step, takes it. A step that was refused is not noted: the next one would follow on nothing.
 async fn take<C: Instances>(
     repair: &Repair<'_>,
     cloud: &C,
@@ -122,7 +125,7 @@ async fn take<C: Instances>(
     }
     let nodes: Api<v1::Node> = Api::all(client.clone());
     let name = repair.member.node.map_or(&planned.name, |node| &node.name);
-    let node = nodes.get_opt(name).await.map_err(|error| ProviderError::from_kube("read the Node", &error))?;
+    let node = in_time(nodes.get_opt(name)).await?;
     match (node.map(Node::from), repair.member.node) {
         (Some(_), None) => return Err(ApplyError::Changed("the server became a Node")),
         (Some(now), Some(seen)) if now.uid != seen.uid || now.paused || now.unready_since != seen.unready_since => {
@@ -131,11 +134,74 @@ async fn take<C: Instances>(
         (None, Some(_)) => return Err(ApplyError::Changed("the Node went away")),
         _ => {}
     }
-    memory.note(repair, Timestamp::now(), term).await?;
-    match repair.step {
-        RepairStep::SoftReboot => cloud.reboot(&planned.id, Reboot::Soft, term).await?,
-        RepairStep::HardReboot => cloud.reboot(&planned.id, Reboot::Hard, term).await?,
-        RepairStep::Delete => cloud.delete_instance(&planned.id, term).await?,
+    let why = repair.why.to_string().chars().take(LONGEST).collect();
+    let noted = NodeRepairStatus { step: repair.step, at: Time(Timestamp::now()), why };
+    let before = memory.note(repair.member, noted.clone(), term).await?;
+    let ordered = match repair.step {
+        RepairStep::SoftReboot => cloud.reboot(&planned.id, Reboot::Soft, term).await,
+        RepairStep::HardReboot => cloud.reboot(&planned.id, Reboot::Hard, term).await,
+        RepairStep::Delete => cloud.delete_instance(&planned.id, term).await,
+    };
+    if let Err(error) = &ordered {
+        let left = left_of(noted, before, error);
+        if let Err(error) = memory.correct(&planned.id, left, term).await {
+            warn!(server = planned.id, %error, "a step that failed stays noted as taken");
+        }
     }
-    Ok(())
+    Ok(ordered?)
+}
+
+async fn in_time<T>(read: impl Future<Output = kube::Result<T>>) -> Result<T, ProviderError> {
+    match tokio::time::timeout(DEADLINE, read).await {
+        Ok(read) => read.map_err(|error| ProviderError::from_kube("read the Node", &error)),
+        Err(_) => Err(ProviderError::new(ErrorKind::Unavailable, "read the Node: no answer")),
+    }
+}
+
+/// What stays noted of a step that failed.
+fn left_of(
+    noted: NodeRepairStatus,
+    before: Option<NodeRepairStatus>,
+    error: &ProviderError,
+) -> Option<NodeRepairStatus> {
+    match noted.step {
+        _ if !error.maybe_applied() => before,
+        // Its cool-down counts, in case it was taken. But a delete must follow on a reboot that is known to have been.
+        RepairStep::HardReboot => Some(NodeRepairStatus { step: RepairStep::SoftReboot, ..noted }),
+        RepairStep::SoftReboot | RepairStep::Delete => Some(noted),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use RepairStep::{Delete, HardReboot, SoftReboot};
+
+    use super::*;
+
+    fn status(step: RepairStep, at: i64) -> NodeRepairStatus {
+        NodeRepairStatus { step, at: Time(Timestamp::from_second(at).unwrap()), why: String::new() }
+    }
+
+    #[test]
+    fn a_step_that_was_refused_leaves_what_was_noted_before_it() {
+        let refused = ProviderError::new(ErrorKind::Conflict, "locked");
+        assert_eq!(left_of(status(SoftReboot, 9), None, &refused), None);
+        let before = Some(status(SoftReboot, 1));
+        assert_eq!(left_of(status(HardReboot, 9), before.clone(), &refused), before);
+    }
+
+    #[test]
+    fn a_step_whose_answer_was_lost_has_its_cool_down_and_is_no_reason_to_delete() {
+        let lost = ProviderError::new(ErrorKind::Unavailable, "503").with_maybe_applied(true);
+        assert_eq!(left_of(status(SoftReboot, 9), None, &lost), Some(status(SoftReboot, 9)));
+        assert_eq!(left_of(status(HardReboot, 9), None, &lost), Some(status(SoftReboot, 9)));
+        let before = Some(status(HardReboot, 1));
+        assert_eq!(left_of(status(Delete, 9), before, &lost), Some(status(Delete, 9)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_never_answers_does_not_hold_up_the_pass() {
+        let silent = in_time(std::future::pending::<kube::Result<()>>()).await.unwrap_err();
+        assert_eq!((silent.kind(), silent.to_string().as_str()), (ErrorKind::Unavailable, "read the Node: no answer"));
+    }
 }

@@ -32,6 +32,8 @@ pub struct Member<'a> {
     pub instance: &'a Instance,
     /// The Node that it is. `None` if it never registered.
     pub node: Option<&'a Node>,
+    /// Whether its Node names it or it carries a mark. A name and an address alone are too little for a repair.
+    pub sure: bool,
 }
 
 /// All servers of the cluster, by their ids.
@@ -47,19 +49,21 @@ pub fn fleet<'a>(nodes: &'a [Node], instances: &'a [Instance], marks: &Marks) ->
     for node in nodes {
         let Some(id) = &node.server else { continue };
         if let Some(instance) = by_id.get(id.as_str()) {
-            members.insert(&instance.id, Member { instance, node: Some(node) });
+            members.insert(&instance.id, Member { instance, node: Some(node), sure: true });
         }
     }
-    for node in nodes.iter().filter(|node| node.server.is_none()) {
-        // A name that two servers have says nothing.
-        if let Some([instance]) = by_name.get(node.name.as_str()).map(Vec::as_slice) {
-            members.entry(&instance.id).or_insert(Member { instance, node: Some(node) });
+    for node in nodes.iter().filter(|node| node.server.is_none() && !node.foreign) {
+        // A name that two servers have says nothing, and somebody else's server may have it too.
+        let Some([instance]) = by_name.get(node.name.as_str()).map(Vec::as_slice) else { continue };
+        if instance.addresses.iter().any(|address| node.addresses.contains(address)) {
+            let member = Member { instance, node: Some(node), sure: marks.claim(instance) };
+            members.entry(&instance.id).or_insert(member);
         }
     }
     // Whatever has the name of a Node may be that Node, also where we could not say which.
     let names: BTreeSet<_> = nodes.iter().map(|node| node.name.as_str()).collect();
     for instance in instances.iter().filter(|one| marks.claim(one) && !names.contains(one.name.as_str())) {
-        members.entry(&instance.id).or_insert(Member { instance, node: None });
+        members.entry(&instance.id).or_insert(Member { instance, node: None, sure: true });
     }
     members.into_values().collect()
 }

@@ -51,6 +51,8 @@ pub struct View<'a> {
     pub complete: bool,
     /// How long the API server has answered without a break.
     pub steady: Duration,
+    /// How long servers of the cluster have been seen without a Node, by their ids.
+    pub nodeless: &'a BTreeMap<String, Duration>,
     /// The last steps, by the id of the server.
     pub taken: &'a BTreeMap<String, Taken>,
     /// The time.
@@ -62,7 +64,7 @@ pub struct View<'a> {
 pub enum Sickness {
     /// Its Node is not ready.
     Unready(Timestamp),
-    /// It never became a Node.
+    /// It never became a Node, or is none any more.
     NeverRegistered(Timestamp),
     /// The cloud says that it failed.
     Failed(Option<String>),
@@ -102,6 +104,10 @@ pub enum Held<'a> {
         /// How many may be under repair.
         limit: usize,
     },
+    /// The cloud says that the server failed, and its Node is ready.
+    Serving(Member<'a>),
+    /// Only a name and an address say which Node the server is.
+    Unsure(Member<'a>),
     /// Somebody locked the server.
     Locked(Member<'a>),
     /// Nothing that we may do has helped.
@@ -123,8 +129,9 @@ pub struct Ladder<'a> {
 #[must_use]
 pub fn climb<'a>(view: View<'a>, rules: &Rules) -> Ladder<'a> {
     let mut ladder = Ladder { forget: forgettable(view, rules), ..Ladder::default() };
+    ladder.held.extend(view.fleet.iter().filter(|member| serving(member)).map(|member| Held::Serving(*member)));
     let mut sick: Vec<_> =
-        view.fleet.iter().filter_map(|member| Some((*member, sickness(*member, view.now, rules)?))).collect();
+        view.fleet.iter().filter_map(|member| Some((*member, sickness(*member, view, rules)?))).collect();
     if sick.is_empty() {
         return ladder;
     }
@@ -141,6 +148,10 @@ pub fn climb<'a>(view: View<'a>, rules: &Rules) -> Ladder<'a> {
     let mut waiting = 0;
     for (member, why) in sick {
         if member.node.is_some_and(|node| node.paused) || cooling(&member.instance.id, view, rules) {
+            continue;
+        }
+        if !member.sure {
+            ladder.held.push(Held::Unsure(member));
             continue;
         }
         if member.instance.locked {
@@ -178,18 +189,33 @@ fn doubt<'a>(view: View<'a>, sick: usize, rules: &Rules) -> Option<Held<'a>> {
     }
 }
 
-fn sickness(member: Member<'_>, now: Timestamp, rules: &Rules) -> Option<Sickness> {
+/// A move to another host that went wrong leaves such servers behind: nothing is wrong with what runs on them.
+fn serving(member: &Member<'_>) -> bool {
+    let ready = member.node.is_some_and(|node| node.unready_since.is_none() && !node.paused);
+    ready && member.instance.state == InstanceState::Failed && member.instance.task.is_none()
+}
+
+fn sickness(member: Member<'_>, view: View<'_>, rules: &Rules) -> Option<Sickness> {
     let instance = member.instance;
-    let past = |since: Timestamp, patience: Duration| elapsed(since, now) >= patience;
+    let past = |since: Timestamp, patience: Duration| elapsed(since, view.now) >= patience;
+    // A Node that somebody deleted a moment ago leaves an old server behind that is not sick.
+    let nodeless = |patience: Duration| view.nodeless.get(&instance.id).is_some_and(|time| *time >= patience);
     match (instance.state, member.node) {
         // Somebody is at it.
         _ if instance.task.is_some() => None,
-        (InstanceState::Failed, _) => Some(Sickness::Failed(instance.fault.clone())),
+        (InstanceState::Failed, Some(node)) => {
+            let unready = node.unready_since.filter(|since| past(*since, rules.unready_after));
+            unready.map(|_| Sickness::Failed(instance.fault.clone()))
+        }
+        (InstanceState::Failed, None) => {
+            nodeless(rules.unready_after).then(|| Sickness::Failed(instance.fault.clone()))
+        }
         (InstanceState::Running, Some(node)) => {
             node.unready_since.filter(|since| past(*since, rules.unready_after)).map(Sickness::Unready)
         }
         (InstanceState::Running, None) => {
-            instance.created.filter(|since| past(*since, rules.register_within)).map(Sickness::NeverRegistered)
+            let made = instance.created.filter(|since| past(*since, rules.register_within));
+            made.filter(|_| nodeless(rules.register_within)).map(Sickness::NeverRegistered)
         }
         // Off because somebody wants it off, not finished, or not to be known.
         _ => None,
@@ -213,7 +239,7 @@ fn cooling(id: &str, view: View<'_>, rules: &Rules) -> bool {
 fn forgettable<'a>(view: View<'a>, rules: &Rules) -> Vec<&'a str> {
     let done = view.taken.keys().map(String::as_str).filter(|id| !cooling(id, view, rules));
     done.filter(|id| match view.fleet.iter().find(|member| member.instance.id == *id) {
-        Some(Member { instance, node: Some(node) }) => {
+        Some(Member { instance, node: Some(node), .. }) => {
             instance.state == InstanceState::Running && node.unready_since.is_none()
         }
         Some(_) => false,
@@ -241,7 +267,7 @@ impl fmt::Display for Sickness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unready(since) => write!(f, "its Node is not ready since {since:.0}"),
-            Self::NeverRegistered(since) => write!(f, "it was made at {since:.0} and never became a Node"),
+            Self::NeverRegistered(since) => write!(f, "it was made at {since:.0} and is no Node"),
             Self::Failed(None) => f.write_str("the cloud says that it failed"),
             Self::Failed(Some(fault)) => write!(f, "the cloud says that it failed: {fault}"),
         }
@@ -252,7 +278,9 @@ impl fmt::Display for Held<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoNodes => f.write_str("no server is repaired: the cluster shows no Node at all"),
-            Self::Incomplete => f.write_str("no server is repaired: a part of the cloud does not show its servers"),
+            Self::Incomplete => f.write_str(
+                "no server is repaired and no port gets the group: a part of the cloud does not show its servers",
+            ),
             Self::Unsteady(steady) => {
                 write!(f, "no server is repaired yet: the API server has answered for {} s only", steady.as_secs())
             }
@@ -261,6 +289,15 @@ impl fmt::Display for Held<'_> {
             }
             Self::Brake { waiting, limit } => {
                 write!(f, "{waiting} sick servers have to wait: at most {limit} are repaired at once")
+            }
+            Self::Serving(member) => {
+                let Instance { name, id, fault, .. } = member.instance;
+                let fault = fault.as_deref().unwrap_or("it does not say why");
+                write!(f, "the cloud says that server {name} ({id}) failed, but its Node is ready: {fault}")
+            }
+            Self::Unsure(member) => {
+                let Instance { name, id, .. } = member.instance;
+                write!(f, "server {name} ({id}) is sick, but its Node does not name it: set spec.providerID")
             }
             Self::Locked(member) => {
                 let Instance { name, id, .. } = member.instance;

@@ -6,16 +6,11 @@ use std::time::Duration;
 use groundcrew_api::node_repair::{NodeRepair, NodeRepairSpec, NodeRepairStatus};
 use groundcrew_core::leader::Term;
 use groundcrew_core::provider::{ErrorKind, ProviderError};
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
 
 use super::fleet::Member;
-use super::ladder::{Repair, Taken};
-
-/// The longest reason that fits.
-const LONGEST: usize = 1_000;
+use super::ladder::Taken;
 
 pub(crate) struct Memory {
     api: Api<NodeRepair>,
@@ -44,25 +39,52 @@ impl Memory {
     }
 
     /// Notes a step **before it is taken**: what is not known to have been noted must not be done.
-    pub(crate) async fn note(&mut self, repair: &Repair<'_>, now: Timestamp, term: &Term) -> Result<(), ProviderError> {
-        let id = &repair.member.instance.id;
-        let mut object = match self.read.get(id).cloned() {
+    /// Returns what was noted before.
+    pub(crate) async fn note(
+        &mut self,
+        member: Member<'_>,
+        status: NodeRepairStatus,
+        term: &Term,
+    ) -> Result<Option<NodeRepairStatus>, ProviderError> {
+        let mut object = match self.read.get(&member.instance.id).cloned() {
             Some(object) => object,
-            None => self.create(repair, term).await?,
+            None => self.create(member, term).await?,
         };
-        let why: String = repair.why.to_string().chars().take(LONGEST).collect();
-        object.status = Some(NodeRepairStatus { step: repair.step, at: Time(now), why });
+        let before = object.status.replace(status);
+        self.replace(&member.instance.id, &object, term).await?;
+        Ok(before)
+    }
+
+    /// Leaves this of a note; nothing if `None`.
+    pub(crate) async fn correct(
+        &mut self,
+        id: &str,
+        status: Option<NodeRepairStatus>,
+        term: &Term,
+    ) -> Result<(), ProviderError> {
+        match (self.read.get(id).cloned(), status) {
+            (Some(object), Some(status)) => {
+                self.replace(id, &NodeRepair { status: Some(status), ..object }, term).await
+            }
+            _ => self.forget(id, term).await,
+        }
+    }
+
+    async fn replace(&mut self, id: &str, object: &NodeRepair, term: &Term) -> Result<(), ProviderError> {
         let post = PostParams::default();
         let write = async {
-            self.api.replace_status(id, &post, &object).await.map_err(|error| refused("note a repair", &error))
+            self.api.replace_status(id, &post, object).await.map_err(|error| refused("note a repair", &error))
         };
         let written = term.write(self.deadline, write).await?;
-        self.read.insert(id.clone(), written);
+        self.read.insert(id.to_owned(), written);
         Ok(())
     }
 
-    async fn create(&self, repair: &Repair<'_>, term: &Term) -> Result<NodeRepair, ProviderError> {
-        let Member { instance, node } = repair.member;
+    async fn create(
+        &self,
+        Member { instance, node, .. }: Member<'_>,
+        term: &Term,
+    ) -> Result<NodeRepair, ProviderError> {
         let server = instance.name.chars().take(255).collect();
         let new = NodeRepair::new(&instance.id, NodeRepairSpec { server, node: node.map(|node| node.name.clone()) });
         let post = PostParams::default();

@@ -21,6 +21,7 @@ pub mod plan;
 pub mod routes;
 pub mod security;
 pub mod settings;
+mod sightings;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ pub use args::Args;
 
 use memory::Memory;
 use pass::Flight;
+use sightings::Sightings;
 use status::Status;
 
 const FIRST_LOOK: &str = "a first look at the cloud";
@@ -55,6 +57,7 @@ where
         memory: Memory::new(runtime.client.clone(), runtime.write_deadline),
         status: Status::new(runtime.events.clone(), runtime.about.clone(), &runtime.registry)?,
         steady_since: None,
+        sightings: Sightings::default(),
     };
     runtime.ready.wait_for(FIRST_LOOK, "");
     let runtime_ = runtime.clone();

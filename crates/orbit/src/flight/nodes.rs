@@ -19,6 +19,8 @@ pub struct Node {
     pub uid: String,
     /// The id of the server that it is, if it says so.
     pub server: Option<String>,
+    /// Whether it says that it is something else than a server of an OpenStack.
+    pub foreign: bool,
     /// Its own addresses.
     pub addresses: Vec<IpAddr>,
     /// The ranges that its pods have their addresses from.
@@ -49,10 +51,12 @@ impl From<v1::Node> for Node {
             let shown = shown.find(|condition| condition.type_ == kind && condition.status == "True")?;
             Some((kind, shown.message.clone().unwrap_or_default()))
         });
+        let server = spec.provider_id.as_deref().and_then(server);
         Self {
             name: meta.name.unwrap_or_default(),
             uid: meta.uid.unwrap_or_default(),
-            server: spec.provider_id.as_deref().and_then(server),
+            foreign: server.is_none() && spec.provider_id.is_some_and(|id| !id.is_empty()),
+            server,
             pod_ranges: ranges.iter().flatten().filter_map(|range| range.parse().ok()).collect(),
             troubles: troubles.collect(),
             addresses: addresses.filter_map(|address| address.address.parse().ok()).collect(),
@@ -80,15 +84,16 @@ mod tests {
 
     #[test]
     fn a_node_names_its_server_with_or_without_a_region() {
-        for (provider_id, server) in [
-            ("openstack:///5f0c", Some("5f0c")),
-            ("openstack://lab/5f0c", Some("5f0c")),
-            ("openstack:///", None),
-            ("aws:///eu/i-1", None),
-            ("5f0c", None),
+        for (provider_id, server, foreign) in [
+            ("openstack:///5f0c", Some("5f0c"), false),
+            ("openstack://lab/5f0c", Some("5f0c"), false),
+            ("openstack:///", None, true),
+            ("aws:///eu/i-1", None, true),
+            ("5f0c", None, true),
+            ("", None, false),
         ] {
             let node = node(json!({"metadata": {"name": "n"}, "spec": {"providerID": provider_id}}));
-            assert_eq!(node.server.as_deref(), server, "{provider_id}");
+            assert_eq!((node.server.as_deref(), node.foreign), (server, foreign), "{provider_id}");
         }
     }
 

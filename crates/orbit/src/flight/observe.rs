@@ -63,15 +63,29 @@ async fn marks<C: Instances>(cloud: &C, owned_by: &OwnedBy) -> Result<Marks, Pro
 
 /// By its id, or by a name that only one group has.
 async fn group<C: SecurityGroups>(cloud: &C, name: &str) -> Result<SecurityGroup, ProviderError> {
-    let mut named = cloud.security_groups_named(name).await?.items;
-    match named.len() {
-        1 => Ok(named.remove(0)),
-        0 => match cloud.security_group(name).await {
+    match only(cloud.security_groups_named(name).await?, name)? {
+        Some(group) => Ok(group),
+        None => match cloud.security_group(name).await {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 Err(missing(&format!("no security group has the name or the id {name}; see --security-group")))
             }
             found => found,
         },
+    }
+}
+
+/// The one of this name, if there is one.
+fn only(
+    Listing { mut items, complete }: Listing<SecurityGroup>,
+    name: &str,
+) -> Result<Option<SecurityGroup>, ProviderError> {
+    match items.len() {
+        0 => Ok(None),
+        1 if complete => Ok(items.pop()),
+        1 => {
+            let told = format!("not all security groups called {name} are shown; give --security-group the id");
+            Err(ProviderError::new(ErrorKind::Unavailable, told))
+        }
         several => Err(missing(&format!("{several} security groups are called {name}; give --security-group the id"))),
     }
 }
@@ -90,4 +104,20 @@ async fn ports<C: Ports + Routes>(cloud: &C, nodes: &[Node]) -> Result<Vec<Port>
 
 fn missing(message: &str) -> ProviderError {
     ProviderError::new(ErrorKind::NotFound, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_group_of_a_name_is_the_only_one_in_a_whole_listing_alone() {
+        let group = SecurityGroup { id: "g".into(), name: "nodes".into(), rules: vec![] };
+        let one = vec![group.clone()];
+        assert_eq!(only(Listing::complete(one.clone()), "nodes").unwrap(), Some(group.clone()));
+        let half = only(Listing::incomplete(one), "nodes").unwrap_err();
+        assert_eq!(half.kind(), ErrorKind::Unavailable);
+        assert!(only(Listing::complete(vec![group.clone(), group]), "nodes").is_err());
+        assert_eq!(only(Listing::incomplete(vec![]), "nodes").unwrap(), None, "it may be an id");
+    }
 }

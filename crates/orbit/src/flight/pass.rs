@@ -17,6 +17,7 @@ use super::nodes::Node;
 use super::observe::observe;
 use super::plan::plan;
 use super::settings::Settings;
+use super::sightings::Sightings;
 use super::status::Status;
 use crate::nodes::list;
 
@@ -31,6 +32,7 @@ pub(crate) struct Flight<C> {
     pub(crate) status: Status,
     /// Since when every list of Nodes has come without a break.
     pub(crate) steady_since: Option<Moment>,
+    pub(crate) sightings: Sightings,
 }
 
 impl<C: Instances + Ports + Routes + SecurityGroups> Flight<C> {
@@ -41,7 +43,10 @@ impl<C: Instances + Ports + Routes + SecurityGroups> Flight<C> {
             Ok(nodes) => self.over(nodes, term).await,
             Err(message) => Err(message.clone()),
         };
-        done.map_err(|message| self.status.failed(&message, term.is_some()))
+        done.map_err(|message| {
+            self.sightings.forget();
+            self.status.failed(&message, term.is_some());
+        })
     }
 
     async fn nodes(&mut self) -> Result<Vec<Node>, String> {
@@ -60,11 +65,13 @@ impl<C: Instances + Ports + Routes + SecurityGroups> Flight<C> {
             Err(_) => return Err(format!("the cloud did not show everything within {} s", LOOK_DEADLINE.as_secs())),
         };
         let fleet = fleet(nodes, &observed.instances, &observed.marks);
+        let nodeless = self.sightings.look(&fleet, Moment::now());
         let view = View {
             fleet: &fleet,
             has_nodes: !nodes.is_empty(),
             complete: observed.complete,
             steady: self.steady_since.map_or(Duration::ZERO, |since| since.until(Moment::now())),
+            nodeless: &nodeless,
             taken: &taken,
             now: Timestamp::now(),
         };

@@ -84,8 +84,13 @@ pub fn plan<'a>(
     if let Some(group) = &observed.group {
         let rules = missing_rules(group, &settings.pod_ranges).into_iter();
         plan.add(settings.rules, rules.map(|rule| Step::AddRule { group: &group.id, rule }));
-        let bare = bare_ports(&observed.ports, fleet, &group.id);
-        plan.add(settings.groups, bare.map(|(member, port)| Step::AddGroup { member, port, group: &group.id }));
+        let mut bare = bare_ports(&observed.ports, fleet, &group.id).peekable();
+        if observed.complete {
+            plan.add(settings.groups, bare.map(|(member, port)| Step::AddGroup { member, port, group: &group.id }));
+        } else if bare.peek().is_some() && !plan.held.contains(&Held::Incomplete) {
+            // Among the servers that are not shown may be another one of that name.
+            plan.held.push(Held::Incomplete);
+        }
     }
     let shown = changes(nodes, &observed.tables, settings.route_limit).into_iter();
     plan.steps.extend(shown.map(|(node, (condition, trouble))| Step::Show { node, condition, trouble }));

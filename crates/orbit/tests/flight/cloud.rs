@@ -1,6 +1,7 @@
 //! A cloud whose network is the real Neutron, and whose servers are only remembered: Nova is not part of every test run.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use groundcrew_core::leader::Term;
@@ -19,6 +20,7 @@ pub(crate) struct Cloud {
     pub(crate) neutron: Option<Arc<OpenStack>>,
     servers: Arc<Mutex<BTreeMap<String, Instance>>>,
     orders: Arc<Mutex<Vec<String>>>,
+    refuses: Arc<AtomicBool>,
 }
 
 impl Cloud {
@@ -39,7 +41,12 @@ impl Cloud {
         self.servers.lock().unwrap().insert(id.to_owned(), server);
     }
 
-    /// What was ordered so far, as `Soft a`.
+    /// Whether it refuses to reboot servers from now on.
+    pub(crate) fn refuse(&self, refuses: bool) {
+        self.refuses.store(refuses, Ordering::SeqCst);
+    }
+
+    /// What was ordered so far, as `Soft a`, or `no Soft a` where it was refused.
     pub(crate) fn orders(&self) -> Vec<String> {
         self.orders.lock().unwrap().clone()
     }
@@ -69,8 +76,9 @@ impl Instances for Cloud {
     }
 
     async fn reboot(&self, id: &str, how: Reboot, _: &Term) -> Done<()> {
-        self.orders.lock().unwrap().push(format!("{how:?} {id}"));
-        Ok(())
+        let refused = self.refuses.load(Ordering::SeqCst);
+        self.orders.lock().unwrap().push(format!("{}{how:?} {id}", if refused { "no " } else { "" }));
+        if refused { Err(ProviderError::new(ErrorKind::Conflict, "not in this state")) } else { Ok(()) }
     }
 
     async fn delete_instance(&self, id: &str, _: &Term) -> Done<()> {

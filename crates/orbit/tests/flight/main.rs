@@ -268,6 +268,38 @@ async fn the_ladder_goes_on_after_a_restart_where_it_was_and_ends_without_a_dele
 }
 
 #[tokio::test]
+async fn a_reboot_that_the_cloud_refuses_is_tried_again_and_never_climbed_from() {
+    let lab = Lab::new().await;
+    for (server, ready) in [("a", false), ("b", true), ("c", true)] {
+        lab.cloud.boot(server);
+        lab.node(server, "10.180.0.7", ready).await;
+    }
+    lab.cloud.refuse(true);
+    let quick = ["--nodes", "repair", "--delete-servers", "--steady-for", "0s", "--unready-after", "1s"];
+    let running = lab.start(&[&quick[..], &["--cooldown", "1s"]].concat());
+    eventually("three refusals", SOON, async || {
+        let orders = lab.cloud.orders();
+        ensure!(orders.len() >= 3, "{orders:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    lab.told("a", "RepairFailed").await;
+    lab.cloud.refuse(false);
+    eventually("the first order that is taken", SOON, async || {
+        let orders = lab.cloud.orders();
+        let taken = orders.iter().find(|order| !order.starts_with("no ")).context("none")?;
+        ensure!(taken == "Soft a", "{orders:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    running.stop().await;
+    let orders = lab.cloud.orders();
+    assert!(orders.iter().take_while(|order| order.starts_with("no ")).all(|order| order == "no Soft a"), "{orders:?}");
+}
+
+#[tokio::test]
 async fn by_default_a_sick_server_is_told_and_not_touched() {
     let lab = Lab::new().await;
     for (server, ready) in [("a", false), ("b", true), ("c", true)] {

@@ -7,7 +7,7 @@ use groundcrew_core::provider::{Instance, InstanceState};
 use proptest::prelude::*;
 
 use super::{Cluster, HOUR, MINUTE, ago, instance, node, rules};
-use crate::flight::fleet::Member;
+use crate::flight::fleet::{Member, fleet};
 use crate::flight::ladder::{Held, Ladder, Rules};
 
 fn one(id: &str, step: RepairStep) -> Vec<(String, RepairStep)> {
@@ -80,7 +80,10 @@ fn without_nodes_nothing_is_repaired() {
 #[test]
 fn on_half_a_listing_nothing_is_repaired() {
     let cluster = Cluster { complete: false, ..Cluster::default() };
-    assert_eq!(cluster.held(&rules()), ["no server is repaired: a part of the cloud does not show its servers"]);
+    assert_eq!(
+        cluster.held(&rules()),
+        ["no server is repaired and no port gets the group: a part of the cloud does not show its servers"]
+    );
 }
 
 #[test]
@@ -143,12 +146,47 @@ fn a_server_that_is_off_at_work_or_paused_is_let_be() {
 }
 
 #[test]
-fn a_failed_server_is_turned_off_and_on_at_once_because_it_cannot_be_asked() {
+fn a_failed_server_whose_node_is_unready_is_turned_off_and_on_because_it_cannot_be_asked() {
+    let mut cluster = Cluster::default();
+    cluster.instances[0].state = InstanceState::Failed;
+    assert_eq!(cluster.repairs(&rules()), one("a", HardReboot));
+    cluster.nodes[0].unready_since = Some(ago(14 * MINUTE));
+    cluster.look(&rules(), |ladder| assert_eq!(ladder, Ladder::default()));
+}
+
+#[test]
+fn a_failed_server_whose_node_is_ready_is_told_and_left_alone() {
     let mut cluster = Cluster::default();
     cluster.nodes[0].unready_since = None;
     cluster.instances[0].state = InstanceState::Failed;
     cluster.instances[0].fault = Some("no host".into());
+    let told = "the cloud says that server name-a (a) failed, but its Node is ready: no host";
+    assert_eq!(cluster.held(&rules()), [told]);
+    cluster.nodes[1].unready_since = Some(ago(HOUR));
+    assert_eq!(cluster.repairs(&rules()), one("b", SoftReboot), "it stops no other repair");
+    cluster.nodes.iter_mut().for_each(|node| node.paused = true);
+    cluster.look(&rules(), |ladder| assert_eq!(ladder, Ladder::default()));
+}
+
+#[test]
+fn a_failed_server_without_a_node_is_repaired_when_it_has_been_seen_so_for_long_enough() {
+    let mut cluster = Cluster { nodeless: 14 * MINUTE, ..Cluster::default() };
+    cluster.nodes.remove(0);
+    cluster.instances[0].state = InstanceState::Failed;
+    cluster.marks.group = BTreeSet::from(["a".into()]);
+    assert_eq!(cluster.repairs(&rules()), []);
+    cluster.nodeless = 15 * MINUTE;
     assert_eq!(cluster.repairs(&rules()), one("a", HardReboot));
+}
+
+#[test]
+fn an_old_server_whose_node_was_deleted_has_the_time_of_a_new_one_to_come_back() {
+    let mut cluster = Cluster { nodeless: 44 * MINUTE, ..Cluster::default() };
+    cluster.nodes.remove(0);
+    cluster.marks.group = BTreeSet::from(["a".into()]);
+    cluster.look(&rules(), |ladder| assert_eq!(ladder, Ladder::default()));
+    cluster.nodeless = 45 * MINUTE;
+    assert_eq!(cluster.repairs(&rules()), one("a", SoftReboot));
 }
 
 #[test]
@@ -171,13 +209,36 @@ fn a_server_that_never_became_a_node_is_touched_only_with_a_mark() {
 }
 
 #[test]
-fn a_node_without_a_provider_id_is_known_by_a_name_that_one_server_has() {
+fn a_server_that_only_name_and_address_say_is_a_node_is_repaired_only_with_a_mark() {
     let mut cluster = Cluster::default();
     cluster.nodes[0].server = None;
+    cluster.nodes[0].addresses = vec!["10.0.0.1".parse().unwrap()];
+    cluster.instances[0].addresses = cluster.nodes[0].addresses.clone();
+    let told = "server name-a (a) is sick, but its Node does not name it: set spec.providerID";
+    assert_eq!(cluster.held(&rules()), [told]);
+    cluster.marks.group = BTreeSet::from(["a".into()]);
     assert_eq!(cluster.repairs(&rules()), one("a", SoftReboot));
     cluster.instances.push(Instance { name: "name-a".into(), ..instance("twin") });
     cluster.marks.group = BTreeSet::from(["a".into(), "twin".into()]);
     assert_eq!(cluster.repairs(&rules()), [], "either may be the Node, so neither never registered");
+}
+
+#[test]
+fn a_server_that_only_shares_the_name_of_a_node_is_nobody_we_know() {
+    let changes: [fn(&mut Cluster); 2] = [
+        |cluster| cluster.nodes[0].foreign = true,
+        |cluster| cluster.instances[0].addresses = vec!["10.0.0.2".parse().unwrap()],
+    ];
+    for change in changes {
+        let mut cluster = Cluster::default();
+        cluster.nodes[0].server = None;
+        cluster.nodes[0].addresses = vec!["10.0.0.1".parse().unwrap()];
+        cluster.instances[0].addresses = cluster.nodes[0].addresses.clone();
+        change(&mut cluster);
+        let fleet = fleet(&cluster.nodes, &cluster.instances, &cluster.marks);
+        assert!(fleet.iter().all(|member| member.instance.id != "a"), "{fleet:?}");
+        cluster.look(&rules(), |ladder| assert_eq!(ladder, Ladder::default()));
+    }
 }
 
 prop_compose! {
@@ -216,7 +277,7 @@ proptest! {
         cluster.look(&limits, |ladder| {
             prop_assert!(ladder.repairs.is_empty() || ladder.repairs.len() + under_way <= max);
             for repair in &ladder.repairs {
-                let Member { instance, node } = repair.member;
+                let Member { instance, node, .. } = repair.member;
                 prop_assert!(node.is_some() || instance.tags.contains("ours"));
                 let last = cluster.taken.get(&instance.id);
                 prop_assert!(last.is_none_or(|last| last.at <= ago(15 * MINUTE) && last.step < repair.step));

@@ -59,6 +59,7 @@ pub(super) fn node(server: &str, unready: Option<Duration>) -> Node {
         name: format!("name-{server}"),
         uid: format!("uid-{server}"),
         server: Some(server.into()),
+        foreign: false,
         addresses: vec![],
         pod_ranges: vec![],
         troubles: BTreeMap::new(),
@@ -76,6 +77,8 @@ pub(super) struct Cluster {
     pub(super) taken: BTreeMap<String, Taken>,
     pub(super) complete: bool,
     pub(super) steady: Duration,
+    /// How long all servers without a Node have been seen so.
+    pub(super) nodeless: Duration,
 }
 
 impl Default for Cluster {
@@ -90,6 +93,7 @@ impl Default for Cluster {
             taken: BTreeMap::new(),
             complete: true,
             steady: HOUR,
+            nodeless: HOUR,
         }
     }
 }
@@ -97,11 +101,14 @@ impl Default for Cluster {
 impl Cluster {
     pub(super) fn look<T>(&self, rules: &Rules, then: impl FnOnce(Ladder<'_>) -> T) -> T {
         let fleet = fleet(&self.nodes, &self.instances, &self.marks);
+        let alone = fleet.iter().filter(|member| member.node.is_none());
+        let nodeless = alone.map(|member| (member.instance.id.clone(), self.nodeless)).collect();
         let view = View {
             fleet: &fleet,
             has_nodes: !self.nodes.is_empty(),
             complete: self.complete,
             steady: self.steady,
+            nodeless: &nodeless,
             taken: &self.taken,
             now: now(),
         };

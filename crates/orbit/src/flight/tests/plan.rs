@@ -7,7 +7,7 @@ use groundcrew_core::provider::Device;
 use super::security::group;
 use super::{Cluster, port, rules};
 use crate::flight::fleet::{Member, fleet};
-use crate::flight::ladder::{Ladder, Repair};
+use crate::flight::ladder::{Held, Ladder, Repair};
 use crate::flight::observe::Observed;
 use crate::flight::plan::{Step, plan};
 use crate::flight::settings::{Label, Mode, OwnedBy, Settings};
@@ -38,6 +38,7 @@ fn each_mode_does_what_it_says() {
     let observed = Observed {
         group: Some(group(vec![])),
         ports: vec![port("bare", Device::Server("b".into()), Some(&[]))],
+        complete: true,
         ..Observed::default()
     };
     let counts = |mode| {
@@ -67,6 +68,8 @@ fn only_what_a_node_calls_its_server_is_labelled() {
     let mut cluster = Cluster::default();
     cluster.nodes.truncate(2);
     cluster.nodes[1].server = None;
+    cluster.nodes[1].addresses = vec!["10.0.0.1".parse().unwrap()];
+    cluster.instances[1].addresses = cluster.nodes[1].addresses.clone();
     cluster.marks.tag = Some("ours".into());
     cluster.instances[3].tags.insert("ours".into());
     let fleet = fleet(&cluster.nodes, &cluster.instances, &cluster.marks);
@@ -75,4 +78,15 @@ fn only_what_a_node_calls_its_server_is_labelled() {
     let plan = plan(&cluster.nodes, &fleet, &observed, Ladder::default(), &settings(Mode::Repair));
     let labelled: Vec<_> = plan.steps.iter().filter_map(Step::node).map(|node| &node.name).collect();
     assert_eq!(labelled, ["name-a"]);
+}
+
+#[test]
+fn on_half_a_listing_of_servers_no_port_gets_the_group_and_that_is_told() {
+    let cluster = Cluster::default();
+    let fleet = fleet(&cluster.nodes, &cluster.instances, &cluster.marks);
+    let ports = vec![port("bare", Device::Server("b".into()), Some(&[]))];
+    let observed = Observed { group: Some(group(vec![])), ports, complete: false, ..Observed::default() };
+    let plan = plan(&cluster.nodes, &fleet, &observed, Ladder::default(), &settings(Mode::Repair));
+    assert!(!plan.steps.iter().any(|step| matches!(step, Step::AddGroup { .. })), "{:?}", plan.steps);
+    assert_eq!(plan.held, [Held::Incomplete]);
 }
