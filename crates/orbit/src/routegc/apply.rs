@@ -27,6 +27,9 @@ pub enum ApplyError {
         "the cloud cannot remove single routes (no extension extraroute-atomic), and --allow-whole-list-writes is off"
     )]
     WholeListsOnly,
+    /// Whoever has the port now was not looked at, or the cloud no longer shows its pairs.
+    #[error("port {0} is no longer what it was when it was looked at")]
+    PortChanged(String),
     /// It was written, and is there again or still.
     #[error("{0} of them are still there after the write")]
     StillThere(usize),
@@ -157,12 +160,23 @@ impl Applied {
         pairs: &[AddressPair],
         term: &Term,
     ) -> Result<(), ApplyError> {
+        let port = &current(cloud, port).await?;
         let rest: Vec<_> = port.pairs.iter().flatten().filter(|pair| !pairs.contains(pair)).cloned().collect();
         let now = cloud.set_port_pairs(port, &rest, term).await?;
         let left = now.pairs.iter().flatten().filter(|pair| pairs.contains(pair)).count();
         self.stripped += pairs.len() - left;
         all_done(Ok(()), left)
     }
+}
+
+/// A port to write a whole list to. Where the cloud counts revisions it notices what another wrote since the look; where it
+/// does not, that would be lost without a word, so the port is read again.
+async fn current<C: Ports>(cloud: &C, seen: &Port) -> Result<Port, ApplyError> {
+    if seen.revision.is_some() {
+        return Ok(seen.clone());
+    }
+    let now = cloud.port(&seen.id).await?;
+    if now.device == seen.device && now.pairs.is_some() { Ok(now) } else { Err(ApplyError::PortChanged(now.id)) }
 }
 
 /// An error after which a look is worth while is kept for it; any other ends the step.

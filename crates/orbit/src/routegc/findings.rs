@@ -60,7 +60,7 @@ pub enum Why {
     Wider,
     /// It has no next hop that could be looked for.
     NoNextHop,
-    /// Its next hop is on no subnet of the Nodes: somebody else's.
+    /// Its next hop is on no subnet that the Nodes share with a router: somebody else's.
     OffSubnets,
     /// Its next hop is on a network of which we are not shown every port.
     HiddenPorts,
@@ -79,7 +79,7 @@ impl fmt::Display for Why {
         match self {
             Self::Wider => f.write_str("it goes to more than pods"),
             Self::NoNextHop => f.write_str("it has no next hop"),
-            Self::OffSubnets => f.write_str("its next hop is on no subnet of the Nodes"),
+            Self::OffSubnets => f.write_str("its next hop is on no subnet that the Nodes share with the router"),
             Self::HiddenPorts => f.write_str("the network of its next hop does not show us all its ports"),
             Self::InUse(holder) => write!(f, "its next hop belongs to {holder}, which is no Node"),
             Self::OtherNode(node) => write!(f, "its next hop is Node {node}, which has another pod range"),

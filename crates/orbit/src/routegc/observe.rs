@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use groundcrew_core::provider::{
-    Device, Instance, Instances, Listing, Port, Ports, ProviderError, RouteLimit, Router, Routes, Subnet,
+    Device, Instance, Instances, Listing, Port, PortAddress, Ports, ProviderError, RouteLimit, Router, Routes, Subnet,
 };
 use ipnet::IpNet;
 use tracing::debug;
@@ -50,7 +50,7 @@ pub struct ObservedRouter {
 pub struct Observed {
     /// The routers that are looked after.
     pub routers: Vec<ObservedRouter>,
-    /// The subnets that Nodes have their addresses of.
+    /// The subnets that Nodes have their addresses of and that one of the routers is connected to.
     pub subnets: Vec<Subnet>,
     /// Who has which address.
     pub holders: HashMap<IpAddr, Holder>,
@@ -97,9 +97,8 @@ where
     // Another network may have the same range: only where a Node's port is, Nodes are.
     let inhabited = inhabited(&ports, desired);
     subnets.retain(|subnet| inhabited.contains(subnet.id.as_str()));
-    seen.subnets = subnets;
 
-    let connected = connections(&ports, &seen.subnets);
+    let connected = connections(&ports, &subnets);
     let ids = if routers.is_empty() { vec![the_only(&connected)?] } else { routers.to_vec() };
     for id in ids {
         let router = cloud.router(&id).await?;
@@ -109,6 +108,9 @@ where
         });
         seen.routers.push(ObservedRouter { router, limit, subnets: connected.get(&id).cloned().unwrap_or_default() });
     }
+    // There may even be a port with a Node's very address: what none of these routers reaches is another cluster's.
+    subnets.retain(|subnet| seen.routers.iter().any(|router| router.subnets.contains(&subnet.id)));
+    seen.subnets = subnets;
     // Servers come last: whoever got an address since the routes were read must be in.
     let servers = seen.note("servers", cloud.instances().await?);
     seen.hold(servers, ports, desired);
@@ -134,7 +136,8 @@ impl Observed {
             }
             let own = port.addresses.iter().map(|own| (own.address, Holder::Port(port.id.as_str().into())));
             self.holders.extend(own);
-            let is_nodes = port.addresses.iter().any(|own| desired.node_at(own.address).is_some());
+            let is_here = |own: &PortAddress| self.subnets.iter().any(|subnet| subnet.id == own.subnet);
+            let is_nodes = port.addresses.iter().any(|own| desired.node_at(own.address).is_some() && is_here(own));
             if is_nodes && port.secured && port.pairs.as_ref().is_some_and(|pairs| !pairs.is_empty()) {
                 self.node_ports.push(port);
             }
@@ -150,7 +153,7 @@ fn fits_a_node(range: IpNet, desired: &Desired<'_>) -> bool {
     desired.nodes().iter().flat_map(|node| &node.addresses).any(|address| range.contains(address))
 }
 
-/// The subnets on which a Node has an address.
+/// The subnets on which somebody has a Node's address.
 fn inhabited<'a>(ports: &'a [Port], desired: &Desired<'_>) -> BTreeSet<&'a str> {
     let addresses = ports.iter().flat_map(|port| &port.addresses);
     addresses.filter(|own| desired.node_at(own.address).is_some()).map(|own| own.subnet.as_str()).collect()

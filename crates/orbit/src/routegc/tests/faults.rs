@@ -1,6 +1,6 @@
 //! Writers that are quicker, answers that are lost, clouds that cannot.
 
-use groundcrew_core::provider::RouteLimit;
+use groundcrew_core::provider::{AddressPair, Device, Port, RouteLimit};
 
 use super::cloud::{Fate, MemoryCloud};
 use super::*;
@@ -148,4 +148,43 @@ async fn a_router_that_is_nearly_full_is_told_before_a_node_fails() {
     cloud.lock().limit = RouteLimit::Unlimited;
     let (found, plan) = Passes::new(rules()).look(&cloud, &nodes).await;
     assert!(conditions(&found, &plan, None).is_empty());
+}
+
+/// A cloud that counts no revisions and a plan to take n9's range from n1's port, which `change`s before the plan is carried
+/// out.
+async fn strip_a_port_that_changed(change: impl FnOnce(&mut Port)) -> (MemoryCloud, Applied) {
+    let (cloud, nodes) = (MemoryCloud::new(1..=2).with_routes([own(1), own(2)]), [node(1), node(2)]);
+    let at = |port: &Port| port.id == "port-1";
+    cloud.lock().ports.iter_mut().find(|port| at(port)).unwrap().revision = None;
+    cloud.allow("port-1", &["100.100.9.0/24", "192.168.0.0/24"]);
+    let mut passes = Passes::new(rules());
+    ripen(&mut passes, &cloud, &nodes).await;
+    let (_, plan) = passes.look(&cloud, &nodes).await;
+    assert_eq!(plan.steps.len(), 1, "{plan:?}");
+    change(cloud.lock().ports.iter_mut().find(|port| at(port)).unwrap());
+    let applied = apply(&plan, &cloud, &Term::alone("test"), &passes.rules).await;
+    (cloud, applied)
+}
+
+#[tokio::test]
+async fn a_pair_that_came_since_the_look_survives_where_no_revisions_are_counted() {
+    let new = AddressPair { range: "192.168.7.0/24".into(), mac: None };
+    let (cloud, applied) = strip_a_port_that_changed(|port| port.pairs.get_or_insert_default().push(new)).await;
+    assert_eq!((applied.stripped, applied.failures.len()), (1, 0));
+    assert_eq!(cloud.allowed("port-1"), ["192.168.0.0/24", "192.168.7.0/24"]);
+}
+
+#[tokio::test]
+async fn a_port_that_got_another_server_since_the_look_keeps_its_pairs() {
+    let (cloud, applied) = strip_a_port_that_changed(|port| port.device = Device::Server("other".into())).await;
+    assert!(matches!(&applied.failures[0].error, ApplyError::PortChanged(id) if id == "port-1"), "{applied:?}");
+    assert_eq!(applied.stripped, 0);
+    assert_eq!(cloud.allowed("port-1"), ["100.100.9.0/24", "192.168.0.0/24"]);
+}
+
+#[tokio::test]
+async fn a_port_whose_pairs_are_no_longer_told_is_not_written() {
+    let (cloud, applied) = strip_a_port_that_changed(|port| port.pairs = None).await;
+    assert!(matches!(applied.failures[0].error, ApplyError::PortChanged(_)), "{applied:?}");
+    assert!(!cloud.lock().calls.contains(&"pairs"));
 }

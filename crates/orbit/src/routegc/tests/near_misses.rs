@@ -172,6 +172,45 @@ async fn another_network_with_the_same_range_neither_hides_nor_confuses() {
 }
 
 #[tokio::test]
+async fn a_port_with_a_nodes_address_on_a_twin_network_is_another_clusters_and_keeps_its_pairs() {
+    let cloud = MemoryCloud::new(1..=2).with_routes([own(1), own(2)]);
+    // Behind a router that is not ours, and behind none.
+    for (n, router) in [(2, Some("r2")), (3, None)] {
+        let (subnet, network) = (format!("s{n}"), format!("net{n}"));
+        let range = "10.0.0.0/24".parse().unwrap();
+        cloud.lock().subnets.push(Subnet { id: subnet.clone(), network: network.clone(), range, hides_ports: false });
+        let mut there = vec![port(&format!("twin-{n}"), Device::Server(format!("other-{n}")), &subnet, "10.0.0.1")];
+        there.extend(router.map(|id| port("their-router", Device::Router(id.into()), &subnet, "10.0.0.254")));
+        for port in &mut there {
+            port.network.clone_from(&network);
+        }
+        cloud.lock().ports.extend(there);
+    }
+    for port in ["port-1", "twin-2", "twin-3"] {
+        cloud.allow(port, &["100.100.9.0/24"]);
+    }
+    assert_eq!(Passes::new(rules()).settle(&cloud, &[node(1), node(2)]).await.stripped, 1);
+    assert_eq!(cloud.allowed("port-1"), [""; 0]);
+    assert_eq!(
+        (cloud.allowed("twin-2"), cloud.allowed("twin-3")),
+        (vec!["100.100.9.0/24".into()], vec!["100.100.9.0/24".into()])
+    );
+}
+
+#[tokio::test]
+async fn a_wider_twin_network_with_a_nodes_address_makes_no_next_hop_ours() {
+    let (cloud, nodes) = with_an_orphan();
+    cloud.lock().routes.retain(|route| *route != own(9));
+    cloud.lock().routes.push(route("100.100.9.0/24", "10.0.7.9"));
+    let range = "10.0.0.0/16".parse().unwrap();
+    cloud.lock().subnets.push(Subnet { id: "s2".into(), network: "net2".into(), range, hides_ports: false });
+    let mut twin = port("twin", Device::Server("other".into()), "s2", "10.0.0.1");
+    twin.network = "net2".into();
+    cloud.lock().ports.push(twin);
+    assert_eq!(why(&cloud, &nodes).await, Why::OffSubnets);
+}
+
+#[tokio::test]
 async fn the_route_of_another_cluster_with_the_same_pod_range_is_left_alone() {
     let (cloud, nodes) = with_an_orphan();
     cloud.lock().routes.retain(|route| *route != own(9));
@@ -249,6 +288,7 @@ async fn both_families_are_judged_each_by_its_own_addresses() {
         range: "fd00::/64".parse().unwrap(),
         hides_ports: false,
     });
+    cloud.lock().ports.push(port("router-port-v6", Device::Router("r1".into()), "s6", "fd00::fe"));
     cloud.lock().ports.push(port("port-1-v6", Device::Server("n1".into()), "s6", "fd00::1"));
     let mut both = node(1);
     both.pod_ranges.push("fd00:100:0:1::/64".parse().unwrap());
