@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use groundcrew_core::runtime::duration;
+use groundcrew_core::runtime::{duration, interval};
 use groundcrew_ovn::{Connection, Template};
 
 use crate::attribution::AttributionArgs;
@@ -53,12 +53,6 @@ pub struct Args {
 
     #[command(flatten)]
     pub attribution: AttributionArgs,
-}
-
-/// Without a pause it would be a busy loop.
-fn interval(text: &str) -> Result<Duration, String> {
-    let interval = duration(text)?;
-    if interval.is_zero() { Err("it must be longer than nothing".into()) } else { Ok(interval) }
 }
 
 #[cfg(test)]

@@ -3,4 +3,5 @@
 pub mod flight;
 pub mod routegc;
 
+mod flags;
 mod nodes;

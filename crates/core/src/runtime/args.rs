@@ -73,6 +73,12 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     number.checked_mul(millis).map(Duration::from_millis).ok_or_else(|| "too long".into())
 }
 
+/// A duration between two rounds: without a pause it would be a busy loop.
+pub fn interval(text: &str) -> Result<Duration, String> {
+    let interval = duration(text)?;
+    if interval.is_zero() { Err("it must be longer than nothing".into()) } else { Ok(interval) }
+}
+
 fn lease(text: &str) -> Result<Duration, String> {
     let lease = duration(text)?;
     if lease.subsec_nanos() != 0 || lease < Duration::from_secs(3) || lease > Duration::from_hours(1) {
@@ -105,6 +111,12 @@ mod tests {
         for bad in ["", "5", "s", "5 s", "-5s", "5d", "99999999999999999999s"] {
             assert!(duration(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn rounds_without_a_pause_are_refused() {
+        assert!(interval("0s").is_err());
+        assert_eq!(interval("50ms"), Ok(Duration::from_millis(50)));
     }
 
     #[test]

@@ -25,7 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info};
 use uuid::Uuid;
 
-pub use args::{RuntimeArgs, duration};
+pub use args::{RuntimeArgs, duration, interval};
 pub use logs::LogFormat;
 pub use ready::{NotReady, Readiness};
 pub use tasks::Tasks;

@@ -36,7 +36,7 @@ use crate::key::ServiceKey;
 use crate::leader::Term;
 use crate::provider::{LoadBalancers, Look};
 use crate::queue::Queue;
-use crate::runtime::{Runtime, StartError, duration};
+use crate::runtime::{Runtime, StartError, duration, interval};
 use crate::watch::follow;
 use cache::{Cache, ServiceSink, SliceSink};
 use class::Class;
@@ -61,7 +61,7 @@ pub struct ServiceArgs {
     pub take_classless: bool,
 
     /// How often everything is compared, whatever the events say
-    #[arg(long, env = "GROUNDCREW_SCAN_INTERVAL", value_name = "TIME", default_value = "10m", value_parser = duration)]
+    #[arg(long, env = "GROUNDCREW_SCAN_INTERVAL", value_name = "TIME", default_value = "10m", value_parser = interval)]
     pub scan_interval: Duration,
 
     /// Report what somebody else changes outside, and do not put it right. New Services are served all the same

@@ -9,6 +9,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
+use tokio::time::MissedTickBehavior;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::lab::Lab;
@@ -38,10 +39,13 @@ pub(crate) fn start(lab: &Lab) -> AbortOnDropHandle<()> {
         braked: None,
     };
     AbortOnDropHandle::new(tokio::spawn(async move {
+        // That a Lease is late is told by the time alone.
+        let mut looks = tokio::time::interval(Duration::from_millis(100));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            looks.tick().await;
             // An API server that does not answer is looked at again later.
             let _ = mover.look().await;
-            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }))
 }

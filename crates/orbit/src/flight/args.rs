@@ -7,6 +7,7 @@ use ipnet::IpNet;
 
 use super::ladder::Rules;
 use super::settings::{Label, Mode, OwnedBy, Settings};
+use crate::flags::{percent, pod_cidr};
 
 /// Flags of `groundcrew flight`.
 #[derive(Debug, Clone, clap::Args)]
@@ -14,7 +15,7 @@ use super::settings::{Label, Mode, OwnedBy, Settings};
 #[group(id = "flight")]
 pub struct Args {
     /// The ranges of the cluster's pods, of both families
-    #[arg(long, env = "GROUNDCREW_POD_CIDR", value_name = "CIDR", value_delimiter = ',', required = true)]
+    #[arg(long, env = "GROUNDCREW_POD_CIDR", value_name = "CIDR", value_delimiter = ',', required = true, value_parser = pod_cidr)]
     pub pod_cidr: Vec<IpNet>,
 
     /// Name or id of the security group of the Nodes; without it neither its rules nor the ports are looked at
@@ -140,10 +141,6 @@ fn pause(text: &str) -> Result<Duration, String> {
     if pause < Duration::from_secs(1) { Err("it must be a second or more".into()) } else { Ok(pause) }
 }
 
-fn percent(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|percent| (1..=100).contains(percent)).ok_or_else(|| "write a number from 1 to 100".into())
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -175,6 +172,7 @@ mod tests {
             (["--interval", "0s"], "a second or more"),
             (["--max-repair-percent", "0"], "1 to 100"),
             (["--owned-metadata", "cluster"], "key=value"),
+            (["--pod-cidr", "::/0"], "all addresses"),
             (["--nodes", "delete"], "possible values: off, report, repair"),
         ] {
             let said = line(&flags).unwrap_err();

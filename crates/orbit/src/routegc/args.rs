@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use groundcrew_core::runtime::duration;
+use groundcrew_core::runtime::{duration, interval};
 use ipnet::IpNet;
 
 use super::rules::Rules;
+use crate::flags::{percent, pod_cidr};
 
 /// Flags of `groundcrew routegc`.
 #[derive(Debug, Clone, clap::Args)]
@@ -63,26 +64,6 @@ impl Args {
             whole_lists: self.allow_whole_list_writes,
         }
     }
-}
-
-/// Everything is no range of pods.
-fn pod_cidr(text: &str) -> Result<IpNet, String> {
-    let range: IpNet = text.parse().map_err(|_| "write it as 10.244.0.0/16")?;
-    match range.prefix_len() {
-        0 => Err("all addresses cannot be pods'".into()),
-        _ if range != range.trunc() => Err(format!("did you mean {}?", range.trunc())),
-        _ => Ok(range),
-    }
-}
-
-/// Without a pause it would be a busy loop.
-fn interval(text: &str) -> Result<Duration, String> {
-    let interval = duration(text)?;
-    if interval.is_zero() { Err("it must be longer than nothing".into()) } else { Ok(interval) }
-}
-
-fn percent(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|percent| (1..=100).contains(percent)).ok_or_else(|| "write a number from 1 to 100".into())
 }
 
 #[cfg(test)]
