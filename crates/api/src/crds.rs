@@ -4,6 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt;
 
 use crate::address_pool::AddressPool;
+use crate::deorbit::Deorbit;
 use crate::eip;
 use crate::floating_ip::FloatingIP;
 use crate::node_repair::NodeRepair;
@@ -14,7 +15,7 @@ use crate::node_repair::NodeRepair;
 /// address in use.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    let mut crds = vec![eip::crd(), AddressPool::crd(), FloatingIP::crd(), NodeRepair::crd()];
+    let mut crds = vec![eip::crd(), AddressPool::crd(), FloatingIP::crd(), NodeRepair::crd(), Deorbit::crd()];
     for crd in &mut crds {
         // Not by the derive's `annotation` and `label`, which would put them on every object made with `new` as well.
         crd.metadata.annotations = Some(map([("helm.sh/resource-policy", "keep")]));

@@ -12,8 +12,10 @@
 //!   and found it as it had seen it for at least `leaseDurationSeconds`; or free. It writes with the resourceVersion of
 //!   that FloatingIP, so that a claim made meanwhile wins.
 //! - It evicts nobody while more than half of the Leases are late, which is unchanged for half of
-//!   `leaseDurationSeconds`, and counts anew from when that ends. Agents that do not reach the API server keep their
-//!   addresses as long as more than half of all agents tell each other that they are in that state.
+//!   `leaseDurationSeconds`, and counts anew from when that ends. Until then it counts the nodes that were there when it
+//!   began: one that was deleted is counted until its server is stopped or gone, a new one is not. Agents that do not reach
+//!   the API server keep their addresses as long as more than half of all agents tell each other that they are in that
+//!   state; which agents there are, they ask one that does reach it.
 
 use std::net::IpAddr;
 
@@ -108,6 +110,10 @@ pub struct NatPort {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i32", range(min = 1, max = 86400))]
     pub affinity_seconds: Option<u32>,
+    /// Networks whose clients may connect; what others send is dropped. Left out: everybody may.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), inner(length(max = 43)))]
+    pub source_ranges: Vec<String>,
     /// The endpoints that are ready. None: connections are refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1024))]

@@ -7,6 +7,8 @@
 //! | [`address_pool`] | [`AddressPool`](address_pool::AddressPool) | ours |
 //! | [`floating_ip`] | [`FloatingIP`](floating_ip::FloatingIP) | ours |
 //! | [`node_repair`] | [`NodeRepair`](node_repair::NodeRepair) | ours |
+//! | [`deorbit`] | [`Deorbit`](deorbit::Deorbit) | ours |
+//! | [`net_probe`] | what a probe writes on its Lease | ours |
 //! | [`kube_ovn`] | `OvnEip`, `Vpc`, `Subnet` | kube-ovn's; read, and written only through narrow apply types |
 //! | [`project`] | `Project` | kube-dc's; read only |
 //! | [`names`] | annotations, labels, finalizers, classes | kube-dc's, Kubernetes' and ours |
@@ -20,10 +22,12 @@
 
 pub mod address_pool;
 mod crds;
+pub mod deorbit;
 pub mod eip;
 pub mod floating_ip;
 pub mod kube_ovn;
 pub mod names;
+pub mod net_probe;
 pub mod node_repair;
 pub mod project;
 

@@ -33,6 +33,14 @@ pub mod annotation {
     /// On a Service, `"true"` or settings (`interval=5,timeout=20,success=3,failure=3`): probe the backends and send no
     /// new connection to one that does not answer.
     pub const HEALTH_CHECK: &str = "groundcrew.dev/health-check";
+    /// On a Service, `static` or `dynamic`: which addresses of a `CloudSigma` account it may have. Without it static ones.
+    pub const IP_POOL: &str = "cloudsigma.com/ip-pool";
+    /// On a Service of `CloudSigma`, `"true"`: when it goes, its address stays this cluster's, for a Service of its name.
+    pub const KEEP_ADDRESS: &str = "groundcrew.dev/keep-address";
+    /// On a Node: the `CloudSigma` account that had its server. Only such a Node is ever deleted.
+    pub const CLOUDSIGMA_ACCOUNT: &str = "groundcrew.dev/cloudsigma-account";
+    /// On a `FloatingIP`: the server that was let use the address last. Its Node may go before it does.
+    pub const CLOUDSIGMA_SERVER: &str = "groundcrew.dev/cloudsigma-server";
     /// On an `OvnEip`: `namespace/name` of the EIp it was made for. An annotation because the two together may be
     /// longer than a label value.
     pub const OWNER: &str = "groundcrew.dev/owner";
@@ -42,6 +50,8 @@ pub mod annotation {
     pub const UNABLE: &str = "groundcrew.dev/unable";
     /// On an `OvnEip` of ours that is stuck in deletion: when it was last changed so that kube-ovn looks at it.
     pub const TOUCHED: &str = "groundcrew.dev/touched";
+    /// On what Deorbit scaled to zero or suspended: how it was before, so that an abort puts it back.
+    pub const BEFORE_DEORBIT: &str = "groundcrew.dev/before-deorbit";
     /// On a `Vpc`: which entries of `spec.policyRoutes` are ours. The entries themselves have no room for a mark.
     pub const POLICY_ROUTES: &str = "groundcrew.dev/policy-routes";
 }
@@ -61,6 +71,8 @@ pub mod label {
     pub const CLUSTER: &str = "groundcrew.dev/cluster";
     /// On what we make: the uid of the object it was made for, so that a namesake made later does not inherit it.
     pub const OWNER_UID: &str = "groundcrew.dev/owner-uid";
+    /// On anything that Deorbit would stop or delete, `keep`: it stays, and so does what it has outside.
+    pub const DEORBIT: &str = "groundcrew.dev/deorbit";
     /// On the Lease of a node agent: the node's name.
     pub const AGENT_NODE: &str = "groundcrew.dev/agent-node";
 }
@@ -71,6 +83,9 @@ pub mod finalizer {
     pub const LOAD_BALANCER_CLEANUP: &str = "service.kubernetes.io/load-balancer-cleanup";
     /// On an EIp that holds an address.
     pub const EIP: &str = "groundcrew.dev/eip";
+
+    /// On a Deorbit that has changed something: it is put back before the object goes.
+    pub const DEORBIT: &str = "groundcrew.dev/deorbit";
 
     /// kube-dc's own, on a Service. Replaced by [`LOAD_BALANCER_CLEANUP`] on take-over, never otherwise touched.
     pub const KUBE_DC_SERVICE: &str = "service.kube-dc.com/finalizer";
@@ -121,6 +136,8 @@ pub mod condition {
     pub const SERVICE_REALISED: &str = "groundcrew.dev/Realised";
     /// On a Service: there while somebody else changes its load balancer again and again, and ours is held back.
     pub const SERVICE_DRIFT_FLAPPING: &str = "groundcrew.dev/DriftFlapping";
+    /// On a Service: whether somebody outside reaches its addresses, where somebody is asked.
+    pub const SERVICE_ROUTABLE_EXTERNALLY: &str = "groundcrew.dev/RoutableExternally";
     /// On an AddressPool: it has addresses in common with another pool. Such addresses are given out once only.
     pub const OVERLAP: &str = "Overlap";
 }

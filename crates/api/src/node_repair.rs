@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "Server", type_ = "string", json_path = ".spec.server"),
     printcolumn(name = "Node", type_ = "string", json_path = ".spec.node"),
     printcolumn(name = "Step", type_ = "string", json_path = ".status.step"),
+    printcolumn(name = "Outcome", type_ = "string", json_path = ".status.outcome"),
     printcolumn(name = "When", type_ = "date", json_path = ".status.at"),
     printcolumn(name = "Why", type_ = "string", json_path = ".status.why", priority = 1)
 )]
@@ -33,17 +34,33 @@ pub struct NodeRepairSpec {
     pub node: Option<String>,
 }
 
-/// The last step. Written before the step is taken: one that a crash cut short counts as taken.
+/// The last step. Written as Begun before it is ordered, and again with what became of the order: the next step follows on
+/// one that is known to have been ordered, and on no other.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRepairStatus {
-    /// What was done.
+    /// What was to be done.
     pub step: RepairStep,
-    /// When it was done.
+    /// When it was begun.
     pub at: Time,
     /// What was wrong with the server.
     #[schemars(length(max = 1024))]
     pub why: String,
+    /// What is known about the order.
+    #[serde(default)]
+    pub outcome: RepairOutcome,
+    /// How often in a row the cloud did not take the order. Each time it is waited for longer.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub refusals: u32,
+    /// Why the cloud did not take it, in its own words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(max = 1024))]
+    pub refusal: Option<String>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde wants")]
+fn is_none(count: &u32) -> bool {
+    *count == 0
 }
 
 /// The steps, mildest first.
@@ -55,4 +72,16 @@ pub enum RepairStep {
     HardReboot,
     /// It was deleted.
     Delete,
+}
+
+/// What is known about an order.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RepairOutcome {
+    /// It may or may not have reached the cloud.
+    #[default]
+    Begun,
+    /// The cloud has taken it.
+    Ordered,
+    /// The cloud has not taken it.
+    Refused,
 }
