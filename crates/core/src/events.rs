@@ -72,8 +72,7 @@ impl Events {
         instance: &str,
         registry: &Registry,
     ) -> prometheus::Result<(Self, PostEvents)> {
-        let help = "Events not posted, by cause: repeated, rate, queue or failed.";
-        let dropped = metrics::counters(registry, "groundcrew_events_dropped_total", help, &["cause"])?;
+        let dropped = metrics::events_dropped(registry)?;
         let (sender, told) = mpsc::channel(WAITING);
         let post = PostEvents {
             client,
@@ -84,6 +83,12 @@ impl Events {
             pace: Pace::new(Instant::now()),
         };
         Ok((Self { sender, dropped }, post))
+    }
+
+    /// Nobody hears these.
+    #[cfg(feature = "testing")]
+    pub fn unheard() -> prometheus::Result<Self> {
+        Ok(Self { sender: mpsc::channel(1).0, dropped: metrics::events_dropped(&Registry::new())? })
     }
 
     /// Tells. The reason is a `PascalCase` word, the note a sentence for the object's user.

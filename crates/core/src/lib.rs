@@ -11,12 +11,14 @@
 #![warn(missing_docs)]
 
 pub mod cli;
+pub mod diff;
 pub mod drift;
 pub mod events;
 mod fault;
 pub mod key;
 pub mod leader;
 pub mod metrics;
+pub mod page;
 pub mod provider;
 pub mod queue;
 pub mod runtime;

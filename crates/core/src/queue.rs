@@ -120,20 +120,28 @@ impl<K> Default for Queue<K> {
 impl<K: Clone + Eq + Hash> Queue<K> {
     /// Look at this key now. Overtakes a delay: a change may have removed the cause of the failure.
     pub fn add(&self, key: K) {
-        self.lock().add(key);
+        self.lock().add(key, Instant::now());
         self.wake.notify_one();
     }
 
     /// Look at this key before all others: something is broken, and ten thousand that are only to be compared may wait.
     pub fn add_urgent(&self, key: K) {
-        self.lock().add_urgent(key);
+        self.lock().add_urgent(key, Instant::now());
         self.wake.notify_one();
     }
 
-    /// Look at all of these now.
+    /// Look at all of these now: they wait since the very same time.
     pub fn add_all(&self, keys: impl IntoIterator<Item = K>) {
-        let mut state = self.lock();
-        keys.into_iter().for_each(|key| state.add(key));
+        let (mut state, now) = (self.lock(), Instant::now());
+        keys.into_iter().for_each(|key| state.add(key, now));
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// Look at all of these before all others: they wait since the very same time.
+    pub fn add_all_urgent(&self, keys: impl IntoIterator<Item = K>) {
+        let (mut state, now) = (self.lock(), Instant::now());
+        keys.into_iter().for_each(|key| state.add_urgent(key, now));
         drop(state);
         self.wake.notify_one();
     }
@@ -213,14 +221,14 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 }
 
 impl<K: Clone + Eq + Hash> State<K> {
-    fn add(&mut self, key: K) {
-        if self.mark(&key) == Marked::New {
+    fn add(&mut self, key: K, now: Instant) {
+        if self.mark(&key, now) == Marked::New {
             self.ready.push_back(key);
         }
     }
 
-    fn add_urgent(&mut self, key: K) {
-        if self.mark(&key) == Marked::Running {
+    fn add_urgent(&mut self, key: K, now: Instant) {
+        if self.mark(&key, now) == Marked::Running {
             return;
         }
         let entry = self.keys.entry(key.clone()).or_default();
@@ -230,10 +238,10 @@ impl<K: Clone + Eq + Hash> State<K> {
     }
 
     /// Notes that somebody should look at the key.
-    fn mark(&mut self, key: &K) -> Marked {
+    fn mark(&mut self, key: &K, now: Instant) -> Marked {
         let entry = self.keys.entry(key.clone()).or_default();
         entry.delay = None;
-        entry.since.get_or_insert_with(Instant::now);
+        entry.since.get_or_insert(now);
         if entry.running {
             entry.again = true;
             Marked::Running
@@ -263,7 +271,7 @@ impl<K: Clone + Eq + Hash> State<K> {
         {
             let Some(Reverse(Delayed { id, key, .. })) = self.delayed.pop() else { return };
             if self.keys.get(&key).is_some_and(|entry| entry.delay == Some(id)) {
-                self.add(key);
+                self.add(key, now);
             }
         }
     }
@@ -286,7 +294,7 @@ impl<K: Clone + Eq + Hash> State<K> {
             }
         };
         if std::mem::take(&mut entry.again) {
-            self.add(key);
+            self.add(key, Instant::now());
         } else if let Some(delay) = delay {
             let id = self.next_delay;
             self.next_delay += 1;

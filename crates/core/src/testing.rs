@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -13,7 +14,7 @@ use crate::key::ServiceKey;
 use crate::leader::Term;
 use crate::provider::{
     AddressAsk, Difference, ErrorKind, Families, Held, Ingress, IpMode, Listing, Living, LoadBalancers, Look, Owned,
-    Owner, ProviderError, Reachable, Realised, Verdict, Wanted,
+    Owner, ProviderError, Reachable, Realised, Routable, Verdict, Wanted,
 };
 
 /// What it is told is what it says next time. Clones share one memory, as two processes share one cloud.
@@ -21,6 +22,8 @@ use crate::provider::{
 pub struct MemoryCloud {
     state: Arc<Mutex<State>>,
     together: bool,
+    /// How often it is listed, where that is all that can be done.
+    polled: Option<Duration>,
     looks: broadcast::Sender<Look>,
 }
 
@@ -28,6 +31,8 @@ pub struct MemoryCloud {
 struct State {
     held: BTreeMap<Owner, Vec<IpAddr>>,
     load_balancers: BTreeMap<Owner, Wanted>,
+    /// The same as of the last listing, and what was written since.
+    listed: BTreeMap<Owner, Wanted>,
     failing: Option<ProviderError>,
     incomplete: bool,
     writes: usize,
@@ -35,7 +40,7 @@ struct State {
 
 impl Default for MemoryCloud {
     fn default() -> Self {
-        Self { state: Arc::default(), together: false, looks: broadcast::Sender::new(65_536) }
+        Self { state: Arc::default(), together: false, polled: None, looks: broadcast::Sender::new(65_536) }
     }
 }
 
@@ -44,6 +49,12 @@ impl MemoryCloud {
     #[must_use]
     pub fn sharing_writes() -> Self {
         Self { together: true, ..Self::default() }
+    }
+
+    /// One that tells nothing by itself and is listed this often, as the API of a cloud.
+    #[must_use]
+    pub fn polled(every: Duration) -> Self {
+        Self { polled: Some(every), ..Self::default() }
     }
 
     /// What is there for this Service.
@@ -117,7 +128,15 @@ impl MemoryCloud {
             state.writes += 1;
             change(&mut state)
         };
-        Ok(term.write(std::time::Duration::from_secs(1), write).await?)
+        Ok(term.write(Duration::from_secs(1), write).await?)
+    }
+
+    /// Whether the listing shows something else than the one before.
+    fn list(&self) -> bool {
+        let mut state = self.lock();
+        let differs = state.listed != state.load_balancers;
+        state.listed = state.load_balancers.clone();
+        differs
     }
 }
 
@@ -166,7 +185,7 @@ impl State {
 
 fn reachable(addresses: &[IpAddr]) -> Reachable {
     let ingress = addresses.iter().map(|address| Ingress { address: *address, mode: IpMode::Vip }).collect();
-    Reachable { ingress, realised: Realised::Yes, caveats: Vec::new() }
+    Reachable { ingress, realised: Realised::Yes, routable: Routable::Unasked, caveats: Vec::new() }
 }
 
 /// The wish without what the Service has published: that changes when we publish, and is not part of the cloud.
@@ -194,6 +213,7 @@ impl LoadBalancers for MemoryCloud {
     async fn ensure(&self, want: &Wanted, term: &Term) -> Result<Reachable, ProviderError> {
         self.write(term, |state| {
             state.load_balancers.insert(want.owner().clone(), stored(want));
+            state.listed.insert(want.owner().clone(), stored(want));
             Ok(reachable(&want.addresses))
         })
         .await
@@ -222,7 +242,9 @@ impl LoadBalancers for MemoryCloud {
     }
 
     fn verify(&self, want: &Wanted) -> Verdict {
-        match self.lock().load_balancers.get(want.owner()) {
+        let state = self.lock();
+        let seen = if self.polled.is_some() { &state.listed } else { &state.load_balancers };
+        match seen.get(want.owner()) {
             Some(found) if *found == stored(want) => Verdict::Same(reachable(&want.addresses)),
             found => Verdict::Differs(vec![Difference {
                 kind: if found.is_some() { "changed" } else { "missing" },
@@ -240,6 +262,17 @@ impl LoadBalancers for MemoryCloud {
     }
 
     fn changes(&self) -> BoxStream<'static, Look> {
+        if let Some(pause) = self.polled {
+            let poll = move |cloud: Self| async move {
+                loop {
+                    tokio::time::sleep(pause).await;
+                    if cloud.list() {
+                        return Some((Look::Everywhere, cloud));
+                    }
+                }
+            };
+            return futures::stream::unfold(self.clone(), poll).boxed();
+        }
         let looks = self.looks.subscribe();
         let next = |mut looks: broadcast::Receiver<Look>| async move {
             let look = match looks.recv().await {

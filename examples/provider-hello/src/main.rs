@@ -17,7 +17,7 @@ use groundcrew_core::key::ServiceKey;
 use groundcrew_core::leader::Term;
 use groundcrew_core::provider::{
     Difference, ErrorKind, Held, Ingress, IpMode, Listing, Living, LoadBalancers, Look, Owned, Owner, ProviderError,
-    Reachable, Realised, Verdict, Wanted,
+    Reachable, Realised, Routable, Verdict, Wanted,
 };
 use groundcrew_core::runtime::RuntimeArgs;
 use groundcrew_core::service::{self, ServiceArgs};
@@ -101,7 +101,7 @@ fn text(want: &Wanted) -> String {
 
 fn reachable(want: &Wanted) -> Reachable {
     let ingress = want.addresses.iter().map(|address| Ingress { address: *address, mode: IpMode::Vip }).collect();
-    Reachable { ingress, realised: Realised::Yes, caveats: Vec::new() }
+    Reachable { ingress, realised: Realised::Yes, routable: Routable::Unasked, caveats: Vec::new() }
 }
 
 impl LoadBalancers for Hello {

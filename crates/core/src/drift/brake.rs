@@ -29,7 +29,8 @@ struct Entry {
     /// How often in a row it was held.
     level: u32,
     until: Option<Moment>,
-    /// When it was last found changed, repaired or not.
+    /// When it was first found changed since it was last calm, and when last, repaired or not.
+    first: Moment,
     seen: Moment,
 }
 
@@ -40,6 +41,8 @@ pub struct Held {
     pub until: Moment,
     /// How often it was repaired since it was last left alone.
     pub repairs: u64,
+    /// When it was first found changed since then.
+    pub since: Moment,
 }
 
 impl Default for Brake {
@@ -56,7 +59,7 @@ impl Brake {
         entry.forget_old(now);
         entry.seen = now;
         match entry.until {
-            Some(until) if !now.until(until).is_zero() => Err(Held { until, repairs: entry.total }),
+            Some(until) if !now.until(until).is_zero() => Err(entry.held(until)),
             None if entry.repairs.len() >= MOST => Err(entry.hold(now)),
             _ => Ok(()),
         }
@@ -77,7 +80,7 @@ impl Brake {
     #[must_use]
     pub fn flapping(&self, key: &ServiceKey, now: Moment) -> Option<Held> {
         let entry = self.keys.get(key).filter(|entry| !entry.is_calm(now))?;
-        Some(Held { until: entry.until?, repairs: entry.total })
+        Some(entry.held(entry.until?))
     }
 
     /// How many Services are changed again and again.
@@ -101,7 +104,7 @@ impl Brake {
 
 impl Entry {
     fn new(now: Moment) -> Self {
-        Self { repairs: VecDeque::new(), total: 0, level: 0, until: None, seen: now }
+        Self { repairs: VecDeque::new(), total: 0, level: 0, until: None, first: now, seen: now }
     }
 
     fn hold(&mut self, now: Moment) -> Held {
@@ -109,7 +112,11 @@ impl Entry {
         self.level += 1;
         let until = now + hold;
         self.until = Some(until);
-        Held { until, repairs: self.total }
+        self.held(until)
+    }
+
+    fn held(&self, until: Moment) -> Held {
+        Held { until, repairs: self.total, since: self.first }
     }
 
     /// Nothing was changed for a whole window, in which it could have been repaired. Who only ever undoes a repair does
@@ -155,7 +162,7 @@ mod tests {
             assert_eq!(change(&mut brake, &key(), start + second(n)), Ok(()));
         }
         assert_eq!(brake.flapping(&key(), start + second(9)), None);
-        let held = Held { until: start + second(20), repairs: 10 };
+        let held = Held { until: start + second(20), repairs: 10, since: start };
         assert_eq!(change(&mut brake, &key(), start + second(10)), Err(held));
         assert_eq!(brake.flapping(&key(), start + second(10)), Some(held));
         assert_eq!(

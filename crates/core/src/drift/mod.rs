@@ -4,11 +4,13 @@
 //! [`Attribute`], which has been shown every change of the world outside as it came.
 
 mod brake;
+mod metrics;
 
 use crate::leader::Moment;
 use crate::provider::{Difference, Owner};
 
 pub use brake::{Brake, Held};
+pub use metrics::DriftMetrics;
 
 /// One Service that was not as it had been left.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,21 +64,34 @@ pub struct Cause {
     pub remedy: Option<String>,
 }
 
+const UNKNOWN: &str = "unknown_writer";
+
 impl Cause {
     /// Nothing is known.
     #[must_use]
     pub fn unknown() -> Self {
-        Self { label: "unknown_writer", words: "an unknown writer".into(), remedy: None }
+        Self { label: UNKNOWN, words: "an unknown writer".into(), remedy: None }
     }
 }
 
 /// Tells who did it.
 pub trait Attribute: Send + Sync + 'static {
-    /// The world outside has changed. Called for every change, before anybody looks at what it means: be quick.
+    /// The world outside has changed. Called for every change that may concern us, those that took nothing too: a drift
+    /// that came with one of them was not made by the one before.
     fn observe(&self, shift: &Shift, seen: Moment);
 
     /// Who made this. Called after the repair.
     fn cause(&self, round: &Round) -> Cause;
+
+    /// What else happened near this time, in words: a restart of another writer, a new leader.
+    fn nearby(&self, _moment: Moment) -> Option<String> {
+        None
+    }
+
+    /// The label of every cause there can be.
+    fn causes(&self) -> &'static [&'static str] {
+        &[UNKNOWN]
+    }
 }
 
 /// Knows nobody.

@@ -3,6 +3,7 @@
 use std::ops::Add;
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use nix::time::{ClockId, clock_gettime};
 
 /// A moment on `CLOCK_BOOTTIME`: monotonic, and counting through suspend. `std::time::Instant` stands still while a
@@ -29,6 +30,14 @@ impl Moment {
     #[must_use]
     pub fn until(self, later: Self) -> Duration {
         later.0.saturating_sub(self.0)
+    }
+
+    /// The same for people: by the wall clock as it goes now, to the second.
+    #[must_use]
+    pub fn wall_clock(self) -> String {
+        let passed = SignedDuration::try_from(self.until(Self::now())).unwrap_or_default();
+        let then = Timestamp::now().checked_sub(passed).unwrap_or_default();
+        format!("{then:.0}")
     }
 }
 

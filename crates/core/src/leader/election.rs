@@ -90,8 +90,9 @@ impl Candidate {
                 Ok(Ok(seen)) => {
                     let wait = self.wait_before_taking(seen.as_ref(), &mut sighting);
                     if wait.is_zero() {
-                        if let Some(won) = self.take(seen).await {
-                            return won;
+                        let is_new = seen.is_none() && sighting.is_none();
+                        if let Some((lease, sent)) = self.take(seen).await {
+                            return (lease, self.term(sent, is_new));
                         }
                     } else {
                         sleep(wait.min(LOOK)).await;
@@ -115,6 +116,7 @@ impl Candidate {
         let sighting = match (seen, sighting) {
             // Somebody deleted the Lease. Whoever held it does not know yet, and may write until it has run out.
             (None, Some(before)) => before,
+            // Most likely the first start of all. The term knows that it is not sure.
             (None, None) => return Duration::ZERO,
             (Some(_), Some(before)) if before.spec.as_ref() == spec => before,
             (Some(_), sighting) => sighting.insert(Sighting { spec: spec.cloned(), since: Moment::now() }),
@@ -125,22 +127,24 @@ impl Candidate {
         Moment::now().until(sighting.since + self.election.duration.max(Duration::from_secs(theirs)))
     }
 
-    async fn take(&self, seen: Option<Lease>) -> Option<(Lease, Term)> {
+    fn term(&self, sent: Moment, is_new: bool) -> Term {
+        let held_until = sent + self.election.duration;
+        Term::won(&self.election.identity, held_until, if is_new { held_until } else { sent })
+    }
+
+    /// The lease and when it was asked for.
+    async fn take(&self, seen: Option<Lease>) -> Option<(Lease, Moment)> {
         let transitions =
             seen.as_ref().and_then(|l| l.spec.as_ref()).and_then(|s| s.lease_transitions).map_or(0, |n| n + 1);
         let now = MicroTime(Timestamp::now());
         let spec = LeaseSpec { acquire_time: Some(now), lease_transitions: Some(transitions), ..self.spec() };
         let sent = Moment::now();
         let written = match seen {
-            None => {
-                let metadata = ObjectMeta { name: Some(self.election.name.clone()), ..ObjectMeta::default() };
-                let lease = Lease { metadata, spec: Some(spec) };
-                timeout(self.patience(), self.api.create(&PostParams::default(), &lease)).await
-            }
+            None => timeout(self.patience(), self.create(Some(spec))).await,
             Some(lease) => timeout(self.patience(), self.replace(&Lease { spec: Some(spec), ..lease })).await,
         };
         match written {
-            Ok(Ok(lease)) => Some((lease, Term::won(&self.election.identity, sent + self.election.duration))),
+            Ok(Ok(lease)) => Some((lease, sent)),
             Ok(Err(error)) if is_conflict(&error) => None,
             Ok(Err(error)) => {
                 warn!(lease = self.election.name, %error, "cannot take the lease");
@@ -172,7 +176,7 @@ impl Candidate {
                 LeaseSpec { acquire_time: held.acquire_time, lease_transitions: held.lease_transitions, ..self.spec() };
             lease.spec = Some(spec);
             // An answer later than the end of the lease is worth nothing.
-            match timeout(left.min(self.patience()), self.replace(&lease)).await {
+            match timeout(left.min(self.patience()), self.renew(&lease)).await {
                 Ok(Ok(renewed)) => {
                     lease = renewed;
                     term.renewed(sent + self.election.duration);
@@ -185,7 +189,13 @@ impl Candidate {
                         lease = now;
                         pause = Duration::ZERO;
                     }
-                    Ok(Ok(_)) => return None,
+                    // Still ours, unless another is quicker to make it again.
+                    Ok(Ok(None)) => {
+                        warn!(lease = self.election.name, "somebody deleted the lease; making it again");
+                        lease.metadata = ObjectMeta::default();
+                        pause = Duration::ZERO;
+                    }
+                    Ok(Ok(Some(_))) => return None,
                     Ok(Err(_)) | Err(_) => debug!(lease = self.election.name, "lease changed, and cannot be read"),
                 },
                 Ok(Err(error)) => warn!(lease = self.election.name, %error, "cannot renew the lease"),
@@ -230,6 +240,19 @@ impl Candidate {
     /// A request must leave room for another try before the lease ends.
     fn patience(&self) -> Duration {
         self.election.duration / 5
+    }
+
+    /// Once more, or anew where somebody has deleted it.
+    async fn renew(&self, lease: &Lease) -> kube::Result<Lease> {
+        match &lease.metadata.uid {
+            Some(_) => self.replace(lease).await,
+            None => self.create(lease.spec.clone()).await,
+        }
+    }
+
+    async fn create(&self, spec: Option<LeaseSpec>) -> kube::Result<Lease> {
+        let metadata = ObjectMeta { name: Some(self.election.name.clone()), ..ObjectMeta::default() };
+        self.api.create(&PostParams::default(), &Lease { metadata, spec }).await
     }
 
     async fn replace(&self, lease: &Lease) -> kube::Result<Lease> {

@@ -25,6 +25,8 @@ struct Shared {
     began: Moment,
     /// `None` where nobody else can write, because leader election is off.
     held_until: Option<Mutex<Moment>>,
+    /// Until when another process may believe that it leads.
+    disputed_until: Moment,
     ended: watch::Sender<bool>,
 }
 
@@ -43,19 +45,20 @@ pub enum WriteError<E> {
 }
 
 impl Term {
-    pub(super) fn won(identity: &str, held_until: Moment) -> Self {
-        Self::new(identity, Some(Mutex::new(held_until)))
+    /// `disputed_until` is in the past where the lease that was taken proves that nobody else leads.
+    pub(super) fn won(identity: &str, held_until: Moment, disputed_until: Moment) -> Self {
+        Self::new(identity, Some(Mutex::new(held_until)), disputed_until)
     }
 
     /// A term without end, for a process that runs alone.
     #[must_use]
     pub fn alone(identity: &str) -> Self {
-        Self::new(identity, None)
+        Self::new(identity, None, Moment::now())
     }
 
-    fn new(identity: &str, held_until: Option<Mutex<Moment>>) -> Self {
+    fn new(identity: &str, held_until: Option<Mutex<Moment>>, disputed_until: Moment) -> Self {
         let ended = watch::Sender::new(false);
-        let shared = Shared { identity: identity.to_owned(), began: Moment::now(), held_until, ended };
+        let shared = Shared { identity: identity.to_owned(), began: Moment::now(), held_until, disputed_until, ended };
         Self { shared: Arc::new(shared) }
     }
 
@@ -107,6 +110,13 @@ impl Term {
         let _ = ended.wait_for(|ended| *ended).await;
     }
 
+    /// For how long another process may still believe that it leads. Zero, but where there was no Lease at all: then this
+    /// is the first start, or somebody deleted it under a leader, who may write until it has run out.
+    #[must_use]
+    pub fn disputed(&self) -> Duration {
+        Moment::now().until(self.shared.disputed_until)
+    }
+
     /// Begins `write` only if the lease outlasts `deadline`, and gives up on it at the deadline.
     pub async fn write<T, E>(
         &self,
@@ -143,7 +153,7 @@ mod tests {
     use super::*;
 
     fn term(lasts: Duration) -> Term {
-        Term::won("me", Moment::now() + lasts)
+        Term::won("me", Moment::now() + lasts, Moment::now())
     }
 
     #[test]

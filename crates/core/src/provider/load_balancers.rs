@@ -225,6 +225,21 @@ pub struct Caveat {
     pub stops: bool,
 }
 
+/// Whether somebody outside reaches the addresses of a Service: that they work here does not say that anybody routes them
+/// here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Routable {
+    /// Nobody is asked.
+    #[default]
+    Unasked,
+    /// There is no answer yet: what the Service says about it stays.
+    AsTold,
+    /// Yes.
+    Yes,
+    /// No; the text is for the Service's user.
+    No(String),
+}
+
 /// A Service that can be reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reachable {
@@ -232,6 +247,8 @@ pub struct Reachable {
     pub ingress: Vec<Ingress>,
     /// Whether the data path has taken it.
     pub realised: Realised,
+    /// Whether somebody outside reaches it.
+    pub routable: Routable,
     /// What its user should know; the first is the most important.
     pub caveats: Vec<Caveat>,
 }
@@ -287,6 +304,10 @@ pub struct Living {
 pub enum Look {
     /// At this Service.
     At(ServiceKey),
+    /// At these, which one change concerns.
+    These(Vec<ServiceKey>),
+    /// At these, which are most likely as they should be: after those that may be broken.
+    InPassing(Vec<ServiceKey>),
     /// At all of them: a reconnect, a restored database, a changed pool.
     Everywhere,
 }
@@ -333,6 +354,17 @@ pub trait LoadBalancers: Send + Sync + 'static {
     /// Takes everything away that is held for this owner. Gone already is fine.
     fn release(&self, owner: &Owner, term: &Term) -> impl Future<Output = Result<(), ProviderError>> + Send;
 
+    /// Takes everything away that is held for this owner, and what an older controller, see [`takes_over`](Self::takes_over),
+    /// had made for it on these addresses.
+    fn release_inherited(
+        &self,
+        owner: &Owner,
+        _addresses: &[IpAddr],
+        term: &Term,
+    ) -> impl Future<Output = Result<(), ProviderError>> + Send {
+        self.release(owner, term)
+    }
+
     /// Compares the outside world with what is wanted, from what the provider has been told so far: no I/O.
     fn verify(&self, want: &Wanted) -> Verdict;
 
@@ -371,7 +403,7 @@ pub trait LoadBalancers: Send + Sync + 'static {
     }
 
     /// Finalizers of an older controller whose Services are taken over with their addresses. They are swapped for ours
-    /// when such a Service is claimed.
+    /// when such a Service is claimed, and taken away when it goes.
     fn takes_over(&self) -> &'static [&'static str] {
         &[]
     }

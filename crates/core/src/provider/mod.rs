@@ -1,5 +1,6 @@
 //! What a cloud must be able to do, as small traits by capability. A provider implements those that it can.
 
+mod access;
 mod error;
 mod instances;
 mod leftovers;
@@ -9,13 +10,14 @@ mod ports;
 mod routes;
 mod security_groups;
 
+pub use access::Access;
 pub use error::{ErrorKind, ProviderError, Response, Retry};
 pub use instances::{Instance, InstanceGroup, InstanceState, Instances, Reboot};
-pub use leftovers::{Leftover, Leftovers};
+pub use leftovers::{Leftover, LeftoverClass, LeftoverKind, Leftovers, Named, Presence, User};
 pub use listing::Listing;
 pub use load_balancers::{
     AddressAsk, Backend, Caveat, Difference, Families, Frontend, Held, Ingress, IpMode, Living, LoadBalancers, Look,
-    Owned, Owner, Protocol, Reachable, Realised, SessionAffinity, TrafficPolicy, Verdict, Wanted,
+    Owned, Owner, Protocol, Reachable, Realised, Routable, SessionAffinity, TrafficPolicy, Verdict, Wanted,
 };
 pub use ports::{AddressPair, Device, Port, PortAddress, Ports};
 pub use routes::{Route, RouteLimit, Router, Routes, Subnet};

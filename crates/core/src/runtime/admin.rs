@@ -1,24 +1,17 @@
 //! The admin port: `/healthz`, `/readyz`, `/metrics`.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::CONTENT_TYPE;
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::{Request, Response, StatusCode};
 use prometheus::{Encoder, Registry, TextEncoder};
 use tokio::net::TcpListener;
-use tracing::{debug, warn};
 
+use super::http::{self, text};
 use super::ready::Readiness;
-
-/// A client that does not send its request in this time is cut off, so that idle connections cannot pile up.
-const HEADER_DEADLINE: Duration = Duration::from_secs(5);
 
 pub(super) struct Admin {
     listener: TcpListener,
@@ -41,36 +34,13 @@ impl Admin {
     }
 
     pub(super) async fn serve(self) {
-        loop {
-            let stream = match self.listener.accept().await {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    // Out of file descriptors, most likely: accepting again at once would spin.
-                    warn!(%error, "admin port cannot accept");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            };
-            let state = self.state.clone();
-            tokio::spawn(async move {
-                let answer = service_fn(|request| std::future::ready(Ok::<_, Infallible>(state.answer(&request))));
-                let connection = hyper::server::conn::http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(HEADER_DEADLINE)
-                    .serve_connection(TokioIo::new(stream), answer);
-                if let Err(error) = connection.await {
-                    debug!(%error, "admin connection");
-                }
-            });
-        }
+        let state = self.state;
+        http::serve(self.listener, "the admin port", move |request| state.answer(request)).await;
     }
 }
 
 impl State {
     fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
-        }
         match request.uri().path() {
             // That this answer is sent is the whole check: a hung backend is no reason to restart the process.
             "/healthz" | "/livez" => text(StatusCode::OK, "ok\n"),
@@ -95,10 +65,4 @@ impl State {
             Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
         }
     }
-}
-
-fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
-    *response.status_mut() = status;
-    response
 }

@@ -29,6 +29,10 @@ pub struct RuntimeArgs {
     #[arg(long, env = "GROUNDCREW_ADMIN_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     pub admin_address: SocketAddr,
 
+    /// Where the status page is served, or off; without it on port 8081 of this machine alone, if that is free
+    #[arg(long, env = "GROUNDCREW_STATUS_ADDRESS", value_name = "ADDRESS|off", value_parser = status_address)]
+    pub status_address: Option<StatusAddress>,
+
     /// What to log: a level, or a filter such as `info,groundcrew_core=debug`
     #[arg(long, env = "GROUNDCREW_LOG", value_name = "FILTER", default_value = "info", value_parser = filter)]
     pub log: String,
@@ -56,6 +60,22 @@ pub struct RuntimeArgs {
     /// How long work under way may take to finish after SIGTERM; keep the pod's grace period 5 s longer
     #[arg(long, env = "GROUNDCREW_SHUTDOWN_BUDGET", value_name = "TIME", default_value = "20s", value_parser = duration)]
     pub shutdown_budget: Duration,
+}
+
+/// Where the status page is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatusAddress {
+    /// Nowhere.
+    Off,
+    /// There. Whoever reaches it can read it.
+    At(SocketAddr),
+}
+
+fn status_address(text: &str) -> Result<StatusAddress, String> {
+    match text {
+        "off" => Ok(StatusAddress::Off),
+        address => address.parse().map(StatusAddress::At).map_err(|_| "write it as 127.0.0.1:8081, or off".into()),
+    }
 }
 
 /// A duration as people write it: `500ms`, `15s`, `2m`, `1h`.
@@ -117,6 +137,13 @@ mod tests {
     fn rounds_without_a_pause_are_refused() {
         assert!(interval("0s").is_err());
         assert_eq!(interval("50ms"), Ok(Duration::from_millis(50)));
+    }
+
+    #[test]
+    fn the_status_page_is_somewhere_or_off() {
+        assert_eq!(status_address("off"), Ok(StatusAddress::Off));
+        assert_eq!(status_address("[::1]:80"), Ok(StatusAddress::At("[::1]:80".parse().unwrap())));
+        assert!(status_address("8081").is_err());
     }
 
     #[test]

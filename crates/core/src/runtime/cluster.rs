@@ -1,5 +1,6 @@
 //! The Kubernetes client, and which cluster it talks to.
 
+use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -14,9 +15,13 @@ use super::ready::Readiness;
 
 const API: &str = "the Kubernetes API";
 
-pub(super) async fn client(args: &RuntimeArgs) -> Result<Client, StartError> {
-    let options = KubeConfigOptions { context: args.context.clone(), ..KubeConfigOptions::default() };
-    let mut config = match &args.kubeconfig {
+/// A client for the cluster that a kubeconfig and a context name; without them as [`RuntimeArgs`] says. It does not retry
+/// by itself.
+pub async fn client(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Client, StartError> {
+    // Fails only if a provider is installed already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    let mut config = match kubeconfig {
         Some(path) => {
             let kubeconfig = Kubeconfig::read_from(path)
                 .map_err(|error| format!("cannot read the kubeconfig {}: {error}", path.display()))?;
@@ -24,7 +29,7 @@ pub(super) async fn client(args: &RuntimeArgs) -> Result<Client, StartError> {
                 .await
                 .map_err(|error| format!("cannot use the kubeconfig {}: {error}", path.display()))?
         }
-        None if args.context.is_some() => {
+        None if context.is_some() => {
             Config::from_kubeconfig(&options).await.map_err(|error| format!("cannot use the kubeconfig: {error}"))?
         }
         None => Config::infer()

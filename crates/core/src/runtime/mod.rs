@@ -3,12 +3,15 @@
 mod admin;
 mod args;
 mod cluster;
+mod http;
 mod logs;
+mod memory;
+mod page;
 mod ready;
 mod tasks;
 
 use std::error::Error;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,17 +28,24 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info};
 use uuid::Uuid;
 
-pub use args::{RuntimeArgs, duration, interval};
+pub use args::{RuntimeArgs, StatusAddress, duration, interval};
+pub use cluster::client;
 pub use logs::LogFormat;
 pub use ready::{NotReady, Readiness};
 pub use tasks::Tasks;
 
+use crate::diff::Diff;
 use crate::events::{Events, reference};
 use crate::leader::{Election, Role, Term, campaign};
-use crate::metrics::LeaderMetrics;
+use crate::metrics::{LeaderMetrics, build_info};
+use crate::page::Board;
 use admin::Admin;
+use page::Page;
 
 const START: &str = "the start";
+
+/// Where the status page is unless something else is said.
+const STATUS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
 
 /// What a shutdown spends after the work is drained: giving the lease back and the last Events.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -64,6 +74,8 @@ pub struct Runtime {
     pub role: watch::Receiver<Role>,
     /// Tells users.
     pub events: Events,
+    /// Where parts say what the status page shows.
+    pub board: Board,
     /// What an Event is about that concerns the controller itself: its Lease.
     pub about: ObjectReference,
     /// Show, do not write.
@@ -72,13 +84,21 @@ pub struct Runtime {
     pub write_deadline: Duration,
 }
 
+impl Runtime {
+    /// A plan that was just made: on the status page, and in a dry run on standard output.
+    pub fn show_plan(&self, plan: Diff) {
+        if self.dry_run {
+            plan.print();
+        }
+        self.board.planned(plan.about, plan.lines);
+    }
+}
+
 /// Runs a controller until SIGTERM, a panic or the end of one of its tasks. `main` returns what this returns.
 pub async fn run<F>(name: &'static str, args: RuntimeArgs, start: F) -> ExitCode
 where
     F: AsyncFnOnce(Runtime) -> Result<(), StartError>,
 {
-    // Fails only if a provider is installed already, which is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     logs::init(args.log_format, args.log.parse().unwrap_or_default());
     log_panics();
     let (stop, hurry) = (CancellationToken::new(), CancellationToken::new());
@@ -108,6 +128,7 @@ where
 {
     let registry = Registry::new();
     registry.register(Box::new(ProcessCollector::for_self()))?;
+    build_info(&registry, name)?;
     let ready = Readiness::default();
     // Until the controller has said what it waits for, an empty list does not mean ready.
     ready.wait_for(START, "");
@@ -121,7 +142,7 @@ where
     // Not one of `tasks`: it answers until the very end, so that the probes see an orderly shutdown.
     let _admin = AbortOnDropHandle::new(tokio::spawn(admin.serve()));
 
-    let client = cluster::client(&args).await?;
+    let client = cluster::client(args.kubeconfig.as_deref(), args.context.as_deref()).await?;
     let identity = format!(
         "{}_{}",
         std::env::var("HOSTNAME").unwrap_or_else(|_| name.to_owned()),
@@ -144,16 +165,28 @@ where
         tasks: tasks.clone(),
         role: role.clone(),
         events,
+        board: Board::default(),
         about: reference::<Lease>(Some(lease_namespace.into()), &lease, None),
         dry_run: args.dry_run,
         write_deadline: Duration::from_secs(5).min(args.lease_duration / 3),
     };
+
+    let board = runtime.board.clone();
+    let source = page::Source {
+        controller: name,
+        dry_run: args.dry_run,
+        ready: ready.clone(),
+        role: role.clone(),
+        board: board.clone(),
+    };
+    let _page = show_page(args.status_address, source).await?;
 
     let (resign, farewell) = (CancellationToken::new(), CancellationToken::new());
     let posting = tokio::spawn(post_events.run(farewell.clone()));
     tasks.spawn("leader metrics", LeaderMetrics::new(&registry)?.follow(role, stop.clone()));
     start(runtime).await?;
     ready.done(START);
+    tasks.spawn("memory", memory::give_back(stop.clone()));
     tasks.spawn("readiness log", log_readiness(ready, stop.clone()));
 
     let election = if args.dry_run {
@@ -172,6 +205,7 @@ where
         () = stop.cancelled() => None,
     };
     stop.cancel();
+    board.close();
     let mut drained = false;
     if reason.is_none() {
         info!(budget_s = args.shutdown_budget.as_secs(), "stopping: finishing what is under way");
@@ -195,6 +229,29 @@ where
     })
     .await;
     reason.map_or(Ok(()), |reason| Err(reason.into()))
+}
+
+/// Serves the status page. One that was asked for and cannot be served ends the start; by default it is a convenience,
+/// and another controller on the same machine may have the port.
+async fn show_page(
+    address: Option<StatusAddress>,
+    source: page::Source,
+) -> Result<Option<AbortOnDropHandle<()>>, StartError> {
+    let bound = match address {
+        Some(StatusAddress::Off) => return Ok(None),
+        Some(StatusAddress::At(address)) => Page::bind(address, source)
+            .await
+            .map_err(|error| format!("cannot listen on {address} (--status-address): {error}"))?,
+        None => match Page::bind(STATUS, source).await {
+            Ok(page) => page,
+            Err(error) => {
+                info!(%error, "no status page: {STATUS} is taken; give --status-address");
+                return Ok(None);
+            }
+        },
+    };
+    info!("status page at http://{}/", bound.address()?);
+    Ok(Some(AbortOnDropHandle::new(tokio::spawn(bound.serve()))))
 }
 
 /// The first SIGTERM or SIGINT stops, the second hurries.

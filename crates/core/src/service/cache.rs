@@ -4,6 +4,8 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use litemap::LiteMap;
+
 use super::class::Class;
 use super::object::{self, Group, Reads, Service, Slice, Strings};
 use super::wire;
@@ -28,8 +30,8 @@ pub(crate) struct Cache {
 struct State {
     strings: Strings,
     services: HashMap<ServiceKey, Arc<Service>>,
-    /// Slices of each Service by their own name.
-    slices: HashMap<ServiceKey, BTreeMap<Box<str>, Slice>>,
+    /// Slices of each Service by their own name. Nearly all have one, for which a tree would take the room of eleven.
+    slices: HashMap<ServiceKey, LiteMap<Box<str>, Slice>>,
     /// Members of each sharing group.
     groups: HashMap<(Arc<str>, Group), BTreeSet<ServiceKey>>,
     /// Owners that vanished without our having released them: somebody removed the finalizer by hand.
@@ -49,6 +51,11 @@ impl Cache {
         Some(service)
     }
 
+    /// Reads one without keeping anything of it.
+    pub(crate) fn peek(&self, from: &wire::Service) -> Option<Service> {
+        self.object(from, &mut Strings::default())
+    }
+
     pub(crate) fn service(&self, key: &ServiceKey) -> Option<Arc<Service>> {
         self.read().services.get(key).cloned()
     }
@@ -56,7 +63,7 @@ impl Cache {
     /// Runs `f` over the slices of a Service.
     pub(crate) fn with_slices<T>(&self, key: &ServiceKey, f: impl FnOnce(&mut dyn Iterator<Item = &Slice>) -> T) -> T {
         let state = self.read();
-        let mut slices = state.slices.get(key).into_iter().flat_map(BTreeMap::values);
+        let mut slices = state.slices.get(key).into_iter().flat_map(LiteMap::values);
         f(&mut slices)
     }
 
@@ -71,6 +78,11 @@ impl Cache {
     pub(crate) fn keys(&self) -> Vec<ServiceKey> {
         let state = self.read();
         state.services.keys().chain(state.departed.keys()).cloned().collect()
+    }
+
+    /// All that are known, in no order.
+    pub(crate) fn all(&self) -> Vec<Arc<Service>> {
+        self.read().services.values().cloned().collect()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -118,10 +130,13 @@ impl Cache {
         let mut state = self.write();
         let service = self.object(answer, &mut state.strings)?;
         let key = service.key().clone();
-        if self.class.concerns(&service) {
-            state.put(service);
-        } else if state.services.get(&key).is_some_and(|present| !is_newer(present, &service)) {
-            state.remove(&key);
+        // Who is gone by now is not brought back by what was true before: no event would ever take it away again.
+        if state.services.get(&key).is_some_and(|present| !is_newer(present, &service)) {
+            if self.class.concerns(&service) {
+                state.put(service);
+            } else {
+                state.remove(&key);
+            }
         }
         // The watch may have been quicker, with a later state or with another Service of the same name.
         state.services.get(&key).filter(|present| present.owner.uid.to_string() == answer_uid(answer)).cloned()
@@ -322,7 +337,7 @@ impl SliceSink {
         let mut state = self.cache.write();
         let slice = object::slice(from, &mut state.strings)?;
         let key = slice.service.clone();
-        let slices = state.slices.entry(key.clone()).or_default();
+        let slices = state.slices.entry(key.clone()).or_insert_with(|| LiteMap::with_capacity(1));
         let changed = slices.insert(name.clone(), slice.clone()).as_ref() != Some(&slice);
         let wake = changed && state.services.contains_key(&key);
         drop(state);

@@ -27,13 +27,16 @@ pub(crate) enum Intent {
 impl Class {
     /// Whether the Service asks to be served by us.
     pub(crate) fn serves(&self, service: &Service) -> bool {
-        let class = match &service.class {
+        service.load_balancer && self.is_class_of(service) && !service.deleting
+    }
+
+    fn is_class_of(&self, service: &Service) -> bool {
+        match &service.class {
             Some(class) => *class == self.name,
             // Taken by another controller of ours: the switch was turned on here, not off there.
             None if service.claimed_by.as_ref().is_some_and(|by| *by != self.name) => false,
             None => self.classless || self.claimed(service),
-        };
-        service.load_balancer && class && !service.deleting
+        }
     }
 
     /// Whether we have put our finalizer on it.
@@ -54,7 +57,8 @@ impl Class {
     pub(crate) fn intent(&self, service: &Service) -> Intent {
         if self.serves(service) {
             Intent::Serve
-        } else if self.claimed(service) {
+        } else if self.claimed(service) || (service.inherited && self.is_class_of(service)) {
+            // The second: an older controller, gone by now, was to take away what it had made.
             Intent::Leave
         } else {
             Intent::Ignore

@@ -3,35 +3,28 @@
 //! A Service that differs outside although it wants just what it last had there has drifted. It is put right first;
 //! the report comes after, from a task of its own that waits for whatever else belongs to the same change.
 
+mod report;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::api::core::v1::ObjectReference;
-use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, Registry};
+use prometheus::IntGauge;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout_at};
-use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tokio::time::Instant;
 
-use crate::drift::{Attribute, Brake, Cause, Drift, Held, Round};
-use crate::events::{Events, Severity, reference};
+use crate::drift::{Attribute, Brake, Cause, Drift, DriftMetrics, Held, Round};
 use crate::key::ServiceKey;
 use crate::leader::Moment;
-use crate::metrics::{counter, counters, gauge, seconds};
 use crate::provider::{Difference, Owner, Wanted};
 use crate::runtime::Runtime;
+pub(super) use report::Reporter;
 
-/// What comes within this time of each other is one change, told once.
-const BREATH: Duration = Duration::from_millis(500);
-/// A change that does not end is told all the same.
-const LONGEST_ROUND: Duration = Duration::from_secs(10);
-/// From here on one summary is told as well.
-const MASS: usize = 10;
-/// From here on only the summary is: nobody reads a thousand Events, and they would crowd out others.
-const CROWD: usize = 100;
+/// The kind of what belongs to nobody.
+const ORPHAN: &str = "orphan";
 
 /// What a difference means.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +33,7 @@ pub(super) enum Judgement {
     Wish,
     /// Somebody changed it. It may be put right.
     Drift,
-    /// Somebody changes it again and again. `news` for the first look of a hold.
+    /// Somebody changes it again and again. `news` until this hold was told.
     Held { held: Held, news: bool },
     /// It is only to be reported; `news` unless that was done.
     Report { news: bool },
@@ -56,20 +49,45 @@ pub(super) struct Drifts {
 
 #[derive(Default)]
 struct State {
-    /// The fingerprint of what each Service wanted when it was last seen to have it.
-    settled: HashMap<ServiceKey, u64>,
+    known: HashMap<ServiceKey, Known>,
     brake: Brake,
-    /// Since when those are drifting that are not put right yet.
-    drifting: HashMap<ServiceKey, Instant>,
     /// Holds that were told, and with `report_only` differences that were.
     told: HashMap<ServiceKey, u64>,
 }
 
+/// What is known of one Service.
+#[derive(Debug, Clone, Copy, Default)]
+struct Known {
+    /// The fingerprint of what it wanted when it was last seen to have it.
+    settled: Option<u64>,
+    /// The drift that is not put right yet.
+    drifting: Option<Drifting>,
+    /// Whether it was last seen not to have what it wants.
+    differs: bool,
+    /// How often it was.
+    judged: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Drifting {
+    since: Instant,
+    /// Since when just these kinds differ: a router that was gone is back, but empty.
+    latest: Instant,
+    kinds: u64,
+}
+
+/// How often a Service was found to differ; see [`Drifts::unaware`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unaware(u64);
+
 /// One drift that was put right, or is only told.
 struct Found {
     drift: Drift,
-    seen: Moment,
-    /// From when it was seen to the answer of the write.
+    /// The same for all that one change hit.
+    since: Instant,
+    /// The same for the last change before it could be put right.
+    latest: Instant,
+    /// From then to the answer of the write.
     took: Option<Duration>,
 }
 
@@ -79,16 +97,17 @@ impl Drifts {
         report_only: bool,
         runtime: &Runtime,
     ) -> prometheus::Result<(Self, Reporter)> {
-        let Runtime { registry, events, about, .. } = runtime;
+        let Runtime { registry, events, about, board, .. } = runtime;
         let (reports, found) = mpsc::unbounded_channel();
-        let flapping =
-            gauge(registry, "groundcrew_drift_flapping_count", "Services that somebody else changes again and again.")?;
+        let metrics = DriftMetrics::new(registry, attribute.causes())?;
+        let flapping = metrics.flapping.clone();
         let reporter = Reporter {
             found,
             attribute: attribute.clone(),
             events: events.clone(),
             about: about.clone(),
-            metrics: DriftMetrics::new(registry)?,
+            board: board.clone(),
+            metrics,
         };
         Ok((Self { state: Mutex::default(), reports, attribute, report_only, flapping }, reporter))
     }
@@ -97,12 +116,8 @@ impl Drifts {
     pub(super) fn settled(&self, wanted: &Wanted) {
         let mut state = self.lock();
         let (key, fingerprint) = (&wanted.owner().key, wanted.fingerprint());
-        // Nearly always it is there already, and cloning a key is not free.
-        match state.settled.get_mut(key) {
-            Some(known) => *known = fingerprint,
-            None => drop(state.settled.insert(key.clone(), fingerprint)),
-        }
-        state.drifting.remove(key);
+        let known = state.known(key);
+        (known.settled, known.drifting, known.differs) = (Some(fingerprint), None, false);
         if self.report_only {
             state.told.remove(key);
         }
@@ -110,9 +125,8 @@ impl Drifts {
 
     pub(super) fn forget(&self, key: &ServiceKey) {
         let mut state = self.lock();
-        state.settled.remove(key);
+        state.known.remove(key);
         state.told.remove(key);
-        state.drifting.remove(key);
         state.brake.forget(key);
     }
 
@@ -120,24 +134,41 @@ impl Drifts {
     pub(super) fn judge(&self, wanted: &Wanted, differences: &[Difference], since: Instant) -> Judgement {
         let (key, now) = (&wanted.owner().key, Moment::now());
         let mut state = self.lock();
-        if state.settled.get(key) != Some(&wanted.fingerprint()) {
+        let known = state.known(key);
+        known.judged += 1;
+        if !known.differs(wanted, differences, since) {
             return Judgement::Wish;
         }
-        state.drifting.entry(key.clone()).or_insert(since);
         if self.report_only {
-            let news = state.is_news(key, &differences.iter().map(ToString::to_string).collect::<Vec<_>>());
-            return Judgement::Report { news };
+            return Judgement::Report { news: state.is_news(key, described(differences)) };
         }
         match state.brake.admit(key, now) {
             Ok(()) => Judgement::Drift,
             Err(held) => {
-                let news = state.is_news(key, &held.until);
+                let news = state.is_news(key, hash(&held.until));
                 if news {
                     self.measure(&state, now);
                 }
                 Judgement::Held { held, news }
             }
         }
+    }
+
+    /// The same for who has nothing to decide: a follower, or a look that was decided on before.
+    pub(super) fn noticed(&self, wanted: &Wanted, differences: &[Difference], since: Instant) {
+        self.lock().known(&wanted.owner().key).differs(wanted, differences, since);
+    }
+
+    /// Where no look has found this Service to differ that was not seen to be well again since. A scan that finds it to
+    /// differ, and after a while has the same answer, was not told of the change.
+    pub(super) fn unaware(&self, key: &ServiceKey) -> Option<Unaware> {
+        let known = self.lock().known.get(key).copied().unwrap_or_default();
+        (!known.differs).then_some(Unaware(known.judged))
+    }
+
+    /// Its user knows of this hold.
+    pub(super) fn told_hold(&self, key: &ServiceKey, held: &Held) {
+        self.lock().told.insert(key.clone(), hash(&held.until));
     }
 
     /// The hold that a Service is under, or was until a moment ago.
@@ -155,29 +186,52 @@ impl Drifts {
         self.flapping.set(state.brake.flapping_count(now).try_into().unwrap_or(i64::MAX));
     }
 
+    pub(super) fn is_report_only(&self) -> bool {
+        self.report_only
+    }
+
     /// Has it reported.
     pub(super) fn report(&self, owner: &Owner, differences: Vec<Difference>) {
-        self.tell(owner, differences, false);
+        let mut state = self.lock();
+        state.told.insert(owner.key.clone(), described(&differences));
+        let drifting = state.known(&owner.key).drifting;
+        drop(state);
+        self.send(owner, differences, drifting, false);
     }
 
     /// The same for what was put right.
     pub(super) fn repaired(&self, owner: &Owner, differences: Vec<Difference>) {
-        self.lock().brake.repaired(&owner.key, Moment::now());
-        self.tell(owner, differences, true);
+        let mut state = self.lock();
+        state.brake.repaired(&owner.key, Moment::now());
+        let drifting = state.known(&owner.key).drifting.take();
+        drop(state);
+        self.send(owner, differences, drifting, true);
     }
 
-    fn tell(&self, owner: &Owner, differences: Vec<Difference>, repaired: bool) {
-        let since = if repaired { self.lock().drifting.remove(&owner.key) } else { None };
-        let took = since.map_or(Duration::ZERO, |since| since.elapsed());
+    /// Something outside belongs to a Service that is not there.
+    pub(super) fn orphan(&self, owner: &Owner, what: &str, removed: bool) {
+        let difference = Difference { kind: ORPHAN, expected: "nothing".into(), found: what.to_owned() };
+        self.send(owner, vec![difference], None, removed);
+    }
+
+    fn send(&self, owner: &Owner, differences: Vec<Difference>, drifting: Option<Drifting>, repaired: bool) {
         let drift = Drift { owner: owner.clone(), differences };
+        let now = Instant::now();
+        let (since, latest) = drifting.map_or((now, now), |drifting| (drifting.since, drifting.latest));
+        let took = repaired.then(|| latest.elapsed());
         // Nobody listens any more when the process ends.
-        let _ = self.reports.send(Found { drift, seen: Moment::ago(took), took: repaired.then_some(took) });
+        let _ = self.reports.send(Found { drift, since, latest, took });
     }
 
     /// Who changes this Service.
-    pub(super) fn cause(&self, owner: &Owner, differences: &[Difference]) -> Cause {
+    pub(super) fn cause(&self, owner: &Owner, differences: &[Difference], seen: Moment) -> Cause {
         let drift = Drift { owner: owner.clone(), differences: differences.to_vec() };
-        self.attribute.cause(&Round { seen: Moment::now(), drifts: vec![drift] })
+        self.attribute.cause(&Round { seen, drifts: vec![drift] })
+    }
+
+    /// What else happened near this time, in words.
+    pub(super) fn nearby(&self, moment: Moment) -> Option<String> {
+        self.attribute.nearby(moment)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -185,143 +239,44 @@ impl Drifts {
     }
 }
 
-impl State {
-    fn is_news(&mut self, key: &ServiceKey, what: &impl Hash) -> bool {
-        let mut hasher = DefaultHasher::new();
-        what.hash(&mut hasher);
-        let hash = hasher.finish();
-        self.told.insert(key.clone(), hash) != Some(hash)
+impl Known {
+    /// Whether somebody else made it so.
+    fn differs(&mut self, wanted: &Wanted, differences: &[Difference], since: Instant) -> bool {
+        self.differs = true;
+        if self.settled != Some(wanted.fingerprint()) {
+            return false;
+        }
+        let kinds = hash(&differences.iter().map(|difference| difference.kind).collect::<BTreeSet<_>>());
+        let drifting = self.drifting.get_or_insert(Drifting { since, latest: since, kinds });
+        if drifting.kinds != kinds {
+            (drifting.latest, drifting.kinds) = (since, kinds);
+        }
+        true
     }
+}
+
+impl State {
+    fn known(&mut self, key: &ServiceKey) -> &mut Known {
+        self.known.entry(key.clone()).or_default()
+    }
+
+    fn is_news(&self, key: &ServiceKey, what: u64) -> bool {
+        self.told.get(key) != Some(&what)
+    }
+}
+
+fn hash(what: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn described(differences: &[Difference]) -> u64 {
+    hash(&differences.iter().map(ToString::to_string).collect::<Vec<_>>())
 }
 
 /// The kinds in a list of differences, each once.
-pub(super) fn kinds(differences: &[Difference]) -> String {
-    let kinds: BTreeSet<_> = differences.iter().map(|difference| difference.kind).collect();
+pub(super) fn kinds<'a>(differences: impl IntoIterator<Item = &'a Difference>) -> String {
+    let kinds: BTreeSet<_> = differences.into_iter().map(|difference| difference.kind).collect();
     kinds.into_iter().collect::<Vec<_>>().join(", ")
-}
-
-struct DriftMetrics {
-    found: IntCounterVec,
-    repaired: IntCounterVec,
-    took: Histogram,
-    mass: IntCounter,
-}
-
-impl DriftMetrics {
-    fn new(registry: &Registry) -> prometheus::Result<Self> {
-        let by = &["kind", "cause"];
-        Ok(Self {
-            found: counters(
-                registry,
-                "groundcrew_drift_found_total",
-                "Differences that somebody else made, by kind and likely cause; one a Service and kind.",
-                by,
-            )?,
-            repaired: counters(
-                registry,
-                "groundcrew_drift_repaired_total",
-                "Differences that somebody else made and that were put right, by kind and likely cause.",
-                by,
-            )?,
-            took: seconds(
-                registry,
-                "groundcrew_drift_repair_seconds",
-                "From the news of a change to the answer of the write that put it right.",
-            )?,
-            mass: counter(
-                registry,
-                "groundcrew_drift_mass_total",
-                "Changes by somebody else that hit ten Services or more.",
-            )?,
-        })
-    }
-}
-
-/// The task that reports.
-pub(super) struct Reporter {
-    found: mpsc::UnboundedReceiver<Found>,
-    attribute: Arc<dyn Attribute>,
-    events: Events,
-    /// What a summary is about: this controller itself.
-    about: ObjectReference,
-    metrics: DriftMetrics,
-}
-
-impl Reporter {
-    pub(super) async fn run(mut self, stop: CancellationToken) {
-        while let Some(Some(first)) = stop.run_until_cancelled(self.found.recv()).await {
-            let round = self.gather(first, &stop).await;
-            self.tell(round);
-        }
-    }
-
-    /// Everything that comes close to each other.
-    async fn gather(&mut self, first: Found, stop: &CancellationToken) -> Vec<Found> {
-        let latest = Instant::now() + LONGEST_ROUND;
-        let mut round = vec![first];
-        loop {
-            let breath = latest.min(Instant::now() + BREATH);
-            match stop.run_until_cancelled(timeout_at(breath, self.found.recv())).await {
-                Some(Ok(Some(found))) => round.push(found),
-                _ => return round,
-            }
-        }
-    }
-
-    fn tell(&self, found: Vec<Found>) {
-        let Some(seen) = found.iter().map(|found| found.seen).min() else { return };
-        let took: Vec<_> = found.iter().map(|found| found.took).collect();
-        let round = Round { seen, drifts: found.into_iter().map(|found| found.drift).collect() };
-        let cause = self.attribute.cause(&round);
-        for (drift, took) in round.drifts.iter().zip(&took) {
-            self.count(drift, *took, &cause);
-        }
-        let services: BTreeSet<_> = round.drifts.iter().map(|drift| &drift.owner.key).collect();
-        let slowest = took.iter().flatten().max();
-        let what = kinds(&round.drifts.iter().flat_map(|drift| drift.differences.clone()).collect::<Vec<_>>());
-        let remedy = cause.remedy.as_deref().unwrap_or_default();
-        let outcome = words(slowest.copied());
-        if services.len() >= MASS {
-            self.metrics.mass.inc();
-            let note =
-                format!("{} Services were changed by {}: {what}; {outcome}. {remedy}", services.len(), cause.words);
-            warn!(services = services.len(), cause = cause.label, remedy, "drift: {what}; {outcome}");
-            self.events.tell(self.about.clone(), Severity::Warning, "MassDrift", note.trim_end());
-        } else {
-            for drift in &round.drifts {
-                let lines: Vec<_> = drift.differences.iter().map(ToString::to_string).collect();
-                info!(service = %drift.owner, cause = cause.label, remedy, "drift: {}; {outcome}", lines.join("; "));
-            }
-        }
-        if services.len() < CROWD {
-            for (drift, took) in round.drifts.iter().zip(&took) {
-                let note = format!("{} changed by {}; {}", kinds(&drift.differences), cause.words, words(*took));
-                let key = &drift.owner.key;
-                let uid = Some(drift.owner.uid.to_string());
-                let about = reference::<core::Service>(Some(key.namespace.clone()), &key.name, uid);
-                let reason = if took.is_some() { "DriftRepaired" } else { "DriftFound" };
-                self.events.tell(about, Severity::Warning, reason, note);
-            }
-        }
-    }
-
-    fn count(&self, drift: &Drift, took: Option<Duration>, cause: &Cause) {
-        let kinds: BTreeSet<_> = drift.differences.iter().map(|difference| difference.kind).collect();
-        for kind in kinds {
-            self.metrics.found.with_label_values(&[kind, cause.label]).inc();
-            if took.is_some() {
-                self.metrics.repaired.with_label_values(&[kind, cause.label]).inc();
-            }
-        }
-        if let Some(took) = took {
-            self.metrics.took.observe(took.as_secs_f64());
-        }
-    }
-}
-
-fn words(took: Option<Duration>) -> String {
-    match took {
-        Some(took) => format!("put right after {} ms", took.as_millis()),
-        None => "not put right (--report-only)".to_owned(),
-    }
 }

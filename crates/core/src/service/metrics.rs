@@ -1,8 +1,8 @@
 //! Metrics of the Service controller.
 
-use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, Registry};
+use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge};
 
-use crate::metrics::{counter, counters, gauge, outcomes, seconds};
+use crate::metrics::{Register, counter, counters, gauge, outcomes, seconds};
 
 #[derive(Clone)]
 pub(super) struct ServiceMetrics {
@@ -13,13 +13,15 @@ pub(super) struct ServiceMetrics {
     pub(super) queued: IntGauge,
     pub(super) missed: IntCounter,
     pub(super) scans: IntCounter,
+    pub(super) verified: IntCounter,
+    pub(super) compared_at: IntGauge,
     pub(super) orphans: IntGauge,
     pub(super) orphans_braked: IntGauge,
     pub(super) orphans_released: IntCounter,
 }
 
 impl ServiceMetrics {
-    pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
+    pub(super) fn new(registry: &dyn Register) -> prometheus::Result<Self> {
         let counter = |name: &str, help: &str| counter(registry, name, help);
         let gauge = |name: &str, help: &str| gauge(registry, name, help);
         Ok(Self {
@@ -35,16 +37,24 @@ impl ServiceMetrics {
                 "Writes to Services, by what they change: metadata or status.",
                 &["part"],
             )?,
-            services: gauge("groundcrew_service_services_count", "Services of our class.")?,
-            queued: gauge("groundcrew_service_queue_count", "Services that wait to be looked at.")?,
+            services: gauge("groundcrew_services", "Services of our class.")?,
+            queued: gauge("groundcrew_service_queue_depth", "Services that wait to be looked at.")?,
             missed: counter(
                 "groundcrew_service_missed_changes_total",
                 "Differences that the full scan found and no event had told; should stay 0.",
             )?,
             scans: counter("groundcrew_service_full_scans_total", "Full scans that were completed.")?,
-            orphans: gauge("groundcrew_service_orphans_count", "Owners of things outside that have no Service.")?,
+            verified: counter(
+                "groundcrew_service_verified_total",
+                "Services that full scans compared with what is outside.",
+            )?,
+            compared_at: gauge(
+                "groundcrew_service_last_full_comparison_timestamp_seconds",
+                "When all Services were last compared with what is outside.",
+            )?,
+            orphans: gauge("groundcrew_service_orphans", "Owners of things outside that have no Service.")?,
             orphans_braked: gauge(
-                "groundcrew_service_orphans_braked_count",
+                "groundcrew_service_orphans_braked",
                 "Orphans that are too many to be removed without somebody looking first.",
             )?,
             orphans_released: counter("groundcrew_service_orphans_released_total", "Orphans that were removed.")?,

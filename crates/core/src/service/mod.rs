@@ -14,12 +14,15 @@ mod metrics;
 pub mod names;
 mod object;
 mod orphans;
+mod pending;
+mod preview;
 mod reconcile;
 mod scan;
 mod sharing;
 mod status;
 #[cfg(test)]
 mod tests;
+mod view;
 mod wire;
 mod worker;
 
@@ -32,8 +35,10 @@ use kube::Api;
 use tokio::sync::watch;
 use tracing::warn;
 
+use crate::drift::DriftMetrics;
 use crate::key::ServiceKey;
 use crate::leader::Term;
+use crate::metrics::Register;
 use crate::provider::{LoadBalancers, Look};
 use crate::queue::Queue;
 use crate::runtime::{Runtime, StartError, duration, interval};
@@ -44,6 +49,7 @@ use drift::Drifts;
 use metrics::ServiceMetrics;
 use object::Reads;
 use orphans::Caution;
+use pending::Pending;
 use reconcile::Reconciler;
 use scan::Scan;
 use worker::Worker;
@@ -77,6 +83,13 @@ pub struct ServiceArgs {
     pub orphan_limit: usize,
 }
 
+/// Describes the metrics of the controller.
+pub fn describe(register: &dyn Register) -> prometheus::Result<()> {
+    ServiceMetrics::new(register)?;
+    DriftMetrics::new(register, &[])?;
+    register.register(Box::new(Pending::new(watch::channel(None).1)?))
+}
+
 /// Starts the controller for one class on this runtime.
 pub fn start<P>(runtime: &Runtime, class: &str, args: &ServiceArgs, provider: &Arc<P>) -> Result<(), StartError>
 where
@@ -95,7 +108,11 @@ where
         Box::new(move |annotations: &_| provider.named_address(annotations))
     };
     let cache = Arc::new(Cache::new(class.clone(), kept, named, wake));
+    let (cache_, class_) = (cache.clone(), class.clone());
+    runtime.board.show_services(move || view::services(&cache_, &class_));
     let (begun, term) = watch::channel(None);
+    let pending = Pending::new(term.clone())?;
+    runtime.registry.register(Box::new(pending.clone()))?;
     let (drifts, reporter) = Drifts::new(provider.attribution(), args.report_only, runtime)?;
     let reconciler = Arc::new(Reconciler {
         provider: provider.clone(),
@@ -103,11 +120,13 @@ where
         class,
         client: runtime.client.clone(),
         events: runtime.events.clone(),
+        board: runtime.board.clone(),
         metrics: metrics.clone(),
         term,
         write_deadline: runtime.write_deadline,
         dry_run: runtime.dry_run,
         drifts,
+        pending,
     });
     let caution = Caution { age: args.orphan_age, limit: args.orphan_limit };
 
@@ -156,6 +175,8 @@ async fn listen<P: LoadBalancers>(
         match stop.run_until_cancelled(changes.next()).await {
             None => return,
             Some(Some(Look::At(key))) => queue.add_urgent(key),
+            Some(Some(Look::These(keys))) => queue.add_all_urgent(keys),
+            Some(Some(Look::InPassing(keys))) => queue.add_all(keys),
             Some(Some(Look::Everywhere)) => queue.add_all(cache.keys()),
             // A provider that is never told anything relies on the full scan.
             Some(None) => return stop.cancelled().await,
@@ -197,6 +218,12 @@ async fn lead<P: LoadBalancers>(
 /// Whether the term began before it was over.
 async fn begin<P: LoadBalancers>(provider: &P, cache: &Cache, term: &Term) -> bool {
     let trying = async {
+        let disputed = term.disputed();
+        // Where something is served, somebody has led before.
+        if !disputed.is_zero() && !cache.living().is_empty() {
+            warn!(wait = ?disputed, "Services are served and there was no lease: somebody may lead without it, so not yet");
+            tokio::time::sleep(disputed).await;
+        }
         let mut pause = Duration::from_millis(50);
         while let Err(error) = provider.begin(term, &cache.living()).await {
             warn!(%error, "cannot begin to lead; trying again");

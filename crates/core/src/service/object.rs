@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use ipnet::IpNet;
 use k8s_openapi::api::discovery::v1::EndpointConditions;
@@ -22,6 +22,11 @@ pub(crate) struct Reads {
     /// Finalizers of an older controller whose Services it takes over.
     pub(crate) finalizers: &'static [&'static str],
 }
+
+type Annotations = BTreeMap<Box<str>, Box<str>>;
+
+/// Most Services have none that anybody reads.
+static NONE: LazyLock<Arc<Annotations>> = LazyLock::new(Arc::default);
 
 /// What is kept of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +52,7 @@ pub(crate) struct Service {
     pub(crate) traffic_policy: TrafficPolicy,
     pub(crate) affinity: Option<SessionAffinity>,
     pub(crate) source_ranges: Box<[IpNet]>,
-    pub(crate) annotations: Arc<BTreeMap<Box<str>, Box<str>>>,
+    pub(crate) annotations: Arc<Annotations>,
     pub(crate) ingress: Box<[Ingress]>,
     pub(crate) conditions: Box<[Condition]>,
     /// The first thing in it that cannot be read, in words for its user.
@@ -158,7 +163,8 @@ pub(crate) fn service(from: &wire::Service, reads: Reads, strings: &mut Strings)
     });
     let kept = |name: &str| reads.annotations.iter().any(|prefix| name.starts_with(prefix));
     let annotations = meta.annotations.iter().flatten().filter(|(name, _)| kept(name));
-    let annotations = annotations.map(|(name, value)| (name.as_str().into(), value.as_str().into())).collect();
+    let annotations: Annotations =
+        annotations.map(|(name, value)| (name.as_str().into(), value.as_str().into())).collect();
 
     Some(Service {
         owner: Owner { key, uid: Uuid::parse_str(meta.uid.as_deref()?).ok()? },
@@ -181,7 +187,7 @@ pub(crate) fn service(from: &wire::Service, reads: Reads, strings: &mut Strings)
         },
         affinity,
         source_ranges,
-        annotations: Arc::new(annotations),
+        annotations: if annotations.is_empty() { NONE.clone() } else { Arc::new(annotations) },
         ingress: ingress(&from.status),
         conditions: conditions(&from.status, strings),
         problem: problem.map(Into::into),

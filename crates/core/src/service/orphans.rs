@@ -1,6 +1,6 @@
 //! Things outside that carry our mark and belong to no Service. Pure.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use crate::leader::Moment;
@@ -30,6 +30,8 @@ pub(crate) struct Plan {
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
     since: BTreeMap<Owner, Moment>,
+    /// Those that are left and were told.
+    told: BTreeSet<Owner>,
 }
 
 impl Orphans {
@@ -45,6 +47,7 @@ impl Orphans {
         // One that is gone, or has its Service back, starts anew when it is seen again.
         if owned.complete {
             self.since.retain(|owner, _| orphaned.contains(owner));
+            self.told.retain(|owner| orphaned.contains(owner));
         }
         for owner in &orphaned {
             self.since.entry((*owner).clone()).or_insert(now);
@@ -61,6 +64,11 @@ impl Orphans {
             plan.release = due;
         }
         plan
+    }
+
+    /// Whether this one is to be told: once, as long as it is there.
+    pub(crate) fn is_news(&mut self, owner: &Owner) -> bool {
+        self.told.insert(owner.clone())
     }
 }
 

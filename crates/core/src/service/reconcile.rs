@@ -17,14 +17,18 @@ use super::class::{Class, Intent};
 use super::desired::desired;
 use super::drift::{self, Drifts, Judgement};
 use super::metrics::ServiceMetrics;
-use super::names::{CLAIMED_BY, FINALIZER};
+use super::names::{CLAIMED_BY, FINALIZER, PAUSED};
 use super::object::{Group, Service};
+use super::pending::Pending;
+use super::preview::outside;
 use super::status::{self, Status};
 use super::wire;
+use crate::diff;
 use crate::drift::Held;
 use crate::events::{Events, Severity, reference};
 use crate::key::ServiceKey;
 use crate::leader::{Moment, Term};
+use crate::page::{Board, KEPT};
 use crate::provider::{
     Difference, ErrorKind, LoadBalancers, Owner, ProviderError, Reachable, Realised, Verdict, Wanted,
 };
@@ -42,12 +46,14 @@ pub(super) struct Reconciler<P> {
     pub(super) class: Class,
     pub(super) client: Client,
     pub(super) events: Events,
+    pub(super) board: Board,
     pub(super) metrics: ServiceMetrics,
     /// The term under which to write, once it has begun; without one nothing is written.
     pub(super) term: watch::Receiver<Option<Term>>,
     pub(super) write_deadline: Duration,
     pub(super) dry_run: bool,
     pub(super) drifts: Drifts,
+    pub(super) pending: Pending,
 }
 
 /// A Service that somebody should look at.
@@ -75,6 +81,10 @@ pub(super) enum Inspection {
     Quiet,
     /// It differs outside.
     Differs,
+    /// It is served as it should be, and does not say so.
+    Unsaid,
+    /// The provider cannot tell now.
+    Unknown,
     /// Something else is to be done about it, or is in the way.
     Other,
 }
@@ -83,8 +93,9 @@ pub(super) enum Inspection {
 pub(super) struct Repair {
     glance: Glance,
     wanted: Wanted,
-    /// What somebody else changed. Empty where the wish is new.
-    drift: Vec<Difference>,
+    differences: Vec<Difference>,
+    /// Whether somebody else made them, and not a new wish.
+    drifted: bool,
 }
 
 impl Glance {
@@ -98,7 +109,7 @@ impl<P: LoadBalancers> Reconciler<P> {
     pub(super) fn glance(&self, mut glance: Glance) -> Rest {
         let key = &glance.key;
         if self.term.borrow().is_none() {
-            self.preview(key);
+            self.preview(key, glance.since);
             return Rest::Nothing(Outcome::Done);
         }
         let Some(service) = self.cache.service(key).filter(|service| self.is_served(service)) else {
@@ -112,7 +123,7 @@ impl<P: LoadBalancers> Reconciler<P> {
                 if reachable.realised != Realised::Awaited && status.patch(&service, Timestamp::now()).is_some() {
                     return Rest::Look(glance);
                 }
-                self.metrics.outcomes.with_label_values(&["ok"]).inc();
+                self.went_well(key);
                 Rest::Nothing(outcome)
             }
             Verdict::Differs(differences) if self.provider.shares_writes() => {
@@ -125,9 +136,9 @@ impl<P: LoadBalancers> Reconciler<P> {
                     }
                     Judgement::Wish | Judgement::Drift => {}
                 }
-                let drift = if judged == Judgement::Drift { differences } else { Vec::new() };
+                let drifted = judged == Judgement::Drift;
                 glance.judged = Some(judged);
-                Rest::Repair(Box::new(Repair { glance, wanted, drift }))
+                Rest::Repair(Box::new(Repair { glance, wanted, differences, drifted }))
             }
             Verdict::Differs(_) | Verdict::Unknown => Rest::Look(glance),
         }
@@ -137,7 +148,8 @@ impl<P: LoadBalancers> Reconciler<P> {
     pub(super) fn inspect(&self, key: &ServiceKey) -> Inspection {
         let Some(service) = self.cache.service(key) else { return Inspection::Other };
         if service.paused && !self.cache.has_departed(key) {
-            return Inspection::Quiet;
+            // One that hangs in its deletion is told again and again.
+            return if service.deleting { Inspection::Other } else { Inspection::Quiet };
         }
         if !self.is_served(&service) {
             return Inspection::Other;
@@ -145,12 +157,12 @@ impl<P: LoadBalancers> Reconciler<P> {
         let Ok(wanted) = self.wanted(&service) else { return Inspection::Other };
         match self.verify(&wanted) {
             Verdict::Differs(_) => Inspection::Differs,
-            Verdict::Unknown => Inspection::Other,
+            Verdict::Unknown => Inspection::Unknown,
             Verdict::Same(reachable) => {
                 self.drifts.settled(&wanted);
                 let (status, _) = self.status(&wanted, &reachable);
                 let says_so = status.patch(&service, Timestamp::now()).is_none();
-                if says_so { Inspection::Quiet } else { Inspection::Other }
+                if says_so { Inspection::Quiet } else { Inspection::Unsaid }
             }
         }
     }
@@ -170,28 +182,34 @@ impl<P: LoadBalancers> Reconciler<P> {
         let Some(term) = term else {
             return (Vec::new(), repairs.into_iter().map(|repair| repair.glance).collect());
         };
-        let (wants, rest): (Vec<_>, Vec<_>) =
-            repairs.into_iter().map(|Repair { glance, wanted, drift }| (wanted, (glance, drift))).unzip();
+        let (wants, rest): (Vec<_>, Vec<_>) = repairs
+            .into_iter()
+            .map(|Repair { glance, wanted, differences, drifted }| (wanted, (glance, differences, drifted)))
+            .unzip();
         let started = Instant::now();
         let answers = timeout(DEADLINE, self.provider.ensure_all(&wants, &term)).await.unwrap_or_default();
         let took = started.elapsed();
         let (mut done, mut failed) = (Vec::new(), Vec::new());
         let mut answers = answers.into_iter();
-        for (wanted, (glance, drift)) in wants.iter().zip(rest) {
+        for (n, (wanted, (glance, differences, drifted))) in wants.iter().zip(rest).enumerate() {
             let Some(Ok(reachable)) = answers.next() else {
                 failed.push(glance);
                 continue;
             };
             self.metrics.duration.observe(took.as_secs_f64());
-            if !drift.is_empty() {
-                self.drifts.repaired(wanted.owner(), drift);
+            // More would only push each other out again.
+            if n < KEPT {
+                self.board.planned(glance.key.to_string(), diff::lines(&differences));
+            }
+            if drifted {
+                self.drifts.repaired(wanted.owner(), differences);
             }
             self.drifts.settled(wanted);
             let (status, outcome) = self.status(wanted, &reachable);
             let says_so = reachable.realised == Realised::Awaited
                 || self.cache.service(&glance.key).is_some_and(|s| status.patch(&s, Timestamp::now()).is_none());
             if says_so {
-                self.metrics.outcomes.with_label_values(&["ok"]).inc();
+                self.went_well(&glance.key);
             }
             done.push((glance.key, if says_so { outcome } else { Outcome::Again(Duration::ZERO) }));
         }
@@ -199,7 +217,7 @@ impl<P: LoadBalancers> Reconciler<P> {
     }
 
     /// What to publish for a Service that is served, and when to look at it again.
-    fn status(&self, wanted: &Wanted, reachable: &Reachable) -> (Status, Outcome) {
+    pub(super) fn status(&self, wanted: &Wanted, reachable: &Reachable) -> (Status, Outcome) {
         let flapping = self.drifts.flapping(&wanted.owner().key, Moment::now());
         let status = Status::served(reachable, wanted.has_backends(), flapping.is_some());
         // Somebody has to say when it is over.
@@ -211,7 +229,7 @@ impl<P: LoadBalancers> Reconciler<P> {
         let key = glance.key.clone();
         let term = self.term.borrow().clone();
         let Some(term) = term else {
-            self.preview(&key);
+            self.preview(&key, glance.since);
             return (key, Outcome::Done);
         };
         let span = tracing::info_span!("reconcile", service = %key);
@@ -226,15 +244,23 @@ impl<P: LoadBalancers> Reconciler<P> {
         self.metrics.duration.observe(started.elapsed().as_secs_f64());
         let error = match ended {
             Ok(Ok(outcome)) => {
-                self.metrics.outcomes.with_label_values(&["ok"]).inc();
+                self.went_well(&key);
                 return outcome;
             }
             Ok(Err(error)) => error,
             Err(_) => ProviderError::new(ErrorKind::Unavailable, format!("not done within {} s", DEADLINE.as_secs())),
         };
         self.metrics.outcomes.with_label_values(&[error.kind().label()]).inc();
+        if self.cache.service(&key).is_some_and(|service| !service.deleting && service.ingress.is_empty()) {
+            self.pending.begins(&key);
+        }
         self.complain(&key, &error, term).await;
         Outcome::Failed(error.response().retry)
+    }
+
+    fn went_well(&self, key: &ServiceKey) {
+        self.metrics.outcomes.with_label_values(&["ok"]).inc();
+        self.pending.ends(key);
     }
 
     async fn reconcile(&self, glance: Glance, term: &Term) -> Result<Outcome, ProviderError> {
@@ -250,6 +276,10 @@ impl<P: LoadBalancers> Reconciler<P> {
         };
         if service.paused {
             debug!("paused by annotation");
+            if service.deleting && self.class.intent(&service) == Intent::Leave {
+                let note = format!("cannot go while the annotation {PAUSED} is on it: remove it, and the Service goes");
+                self.tell(&service, Severity::Warning, "Paused", note);
+            }
             return Ok(Outcome::Done);
         }
         match self.class.intent(&service) {
@@ -265,11 +295,16 @@ impl<P: LoadBalancers> Reconciler<P> {
         let verdict = self.verify(&wanted);
         let mut drift = Vec::new();
         if let Verdict::Differs(differences) = &verdict {
+            if glance.judged.is_some() {
+                // What was decided on may have become something else meanwhile.
+                self.drifts.noticed(&wanted, differences, Instant::now());
+            }
             let judged = glance.judged.unwrap_or_else(|| self.drifts.judge(&wanted, differences, glance.since));
             match judged {
                 Judgement::Wish => {}
                 Judgement::Drift => drift.clone_from(differences),
-                Judgement::Held { held, .. } => return self.hold_back(service, &held, differences, term).await,
+                Judgement::Held { held, news: false } => return Ok(until(&held)),
+                Judgement::Held { held, news: true } => return self.hold_back(service, &held, differences, term).await,
                 Judgement::Report { news } => {
                     if news {
                         self.drifts.report(&service.owner, differences.clone());
@@ -281,6 +316,7 @@ impl<P: LoadBalancers> Reconciler<P> {
         let reachable = match verdict {
             Verdict::Same(reachable) => reachable,
             Verdict::Differs(_) | Verdict::Unknown => {
+                self.board.planned(service.key().to_string(), outside(service, &verdict));
                 wanted.addresses = self.provider.hold(&wanted, term).await?.addresses;
                 self.provider.ensure(&wanted, term).await?
             }
@@ -310,24 +346,37 @@ impl<P: LoadBalancers> Reconciler<P> {
         differences: &[Difference],
         term: &Term,
     ) -> Result<Outcome, ProviderError> {
-        let cause = self.drifts.cause(&service.owner, differences);
+        let now = Moment::now();
+        let cause = self.drifts.cause(&service.owner, differences, now);
+        let nearby = self.drifts.nearby(now).filter(|words| !cause.words.contains(words));
+        let nearby = nearby.map(|words| format!(" ({words})")).unwrap_or_default();
         let note = format!(
-            "{} changed again and again, probably by {}: put right {} times, the next time in {} s. {}",
+            "{} changed again and again since {}, last at {}, probably by {}{nearby}: put right {} times, the next time \
+             in {} s. {}",
             drift::kinds(differences),
+            held.since.wall_clock(),
+            now.wall_clock(),
             cause.words,
             held.repairs,
-            Moment::now().until(held.until).as_secs(),
+            now.until(held.until).as_secs(),
             cause.remedy.as_deref().unwrap_or("Find the other writer and stop it."),
         );
         warn!(cause = cause.label, "held back: {note}");
-        self.tell(service, Severity::Warning, "DriftFlapping", note.clone());
-        self.publish(service, &Status::flapping(note), term).await?;
+        // Who was not told in the end is told by the next look.
+        self.publish(service, &Status::flapping(note.clone()), term).await?;
+        self.tell(service, Severity::Warning, "DriftFlapping", note);
+        self.drifts.told_hold(service.key(), held);
         Ok(until(held))
     }
 
     /// In an order that leaves nothing behind wherever it is cut: what is outside, what is published, the finalizer.
     async fn leave(&self, service: &Arc<Service>, term: &Term) -> Result<(), ProviderError> {
-        self.provider.release(&service.owner, term).await?;
+        if service.inherited {
+            let addresses: Vec<_> = service.ingress.iter().map(|i| i.address).collect();
+            self.provider.release_inherited(&service.owner, &addresses, term).await?;
+        } else {
+            self.provider.release(&service.owner, term).await?;
+        }
         let mut service = service.clone();
         if !service.deleting
             && let Some(patch) = status::withdrawal(&service)
@@ -341,51 +390,6 @@ impl<P: LoadBalancers> Reconciler<P> {
         self.drifts.forget(service.key());
         info!("released");
         Ok(())
-    }
-
-    /// What a look would do, for followers and for `--dry-run`; writes nothing.
-    fn preview(&self, key: &ServiceKey) {
-        let Some(service) = self.cache.service(key).filter(|s| !s.paused) else { return };
-        let lines = match self.class.intent(&service) {
-            Intent::Ignore => return,
-            Intent::Leave => vec!["- everything that is held for it, then the finalizer".to_owned()],
-            Intent::Serve => match self.wanted(&service) {
-                Err(error) => vec![format!("! {error}")],
-                Ok(wanted) => self.preview_serve(&service, &wanted),
-            },
-        };
-        if lines.is_empty() {
-            return;
-        }
-        if self.dry_run {
-            info!(service = %key, plan = lines.join("; "), "would change");
-        } else {
-            debug!(service = %key, plan = lines.join("; "), "the leader should change");
-        }
-    }
-
-    fn preview_serve(&self, service: &Service, wanted: &Wanted) -> Vec<String> {
-        let mut lines = Vec::new();
-        if !self.class.claimed(service) {
-            lines.push(format!("+ finalizer {FINALIZER}"));
-        }
-        if service.inherited {
-            lines.push(format!("- finalizer {}", self.provider.takes_over().join(", ")));
-        }
-        match self.verify(wanted) {
-            Verdict::Same(reachable) => {
-                // Who takes over knows then what is drift.
-                self.drifts.settled(wanted);
-                let (status, _) = self.status(wanted, &reachable);
-                lines.extend(
-                    status.patch(service, Timestamp::now()).map(|patch| format!("~ status {}", patch["status"])),
-                );
-            }
-            Verdict::Differs(differences) => lines.extend(differences.iter().map(|d| format!("~ {d}"))),
-            Verdict::Unknown if service.ingress.is_empty() => lines.push("+ address and load balancer".to_owned()),
-            Verdict::Unknown => {}
-        }
-        lines
     }
 
     /// What the Service wants on the addresses that it has published.
@@ -428,11 +432,13 @@ impl<P: LoadBalancers> Reconciler<P> {
     }
 
     async fn unclaim(&self, service: &Service, term: &Term) -> Result<(), ProviderError> {
+        let inherited = if service.inherited { self.provider.takes_over() } else { &[] };
+        let finalizers: Vec<_> = [FINALIZER].iter().chain(inherited).collect();
         let patch = json!({
             "metadata": {
                 "resourceVersion": service.resource_version,
                 "annotations": { CLAIMED_BY: null },
-                "$deleteFromPrimitiveList/finalizers": [FINALIZER],
+                "$deleteFromPrimitiveList/finalizers": finalizers,
             }
         });
         self.patch(service, None, &patch, term).await.map(drop)
@@ -472,18 +478,22 @@ impl<P: LoadBalancers> Reconciler<P> {
         Ok(answer.and_then(|answer| self.cache.wrote(&answer)))
     }
 
-    /// Whether the API server itself says that this owner is gone. The cache is not asked: a watch may have died.
-    pub(super) async fn is_gone(&self, owner: &Owner) -> Result<bool, ProviderError> {
+    /// Whether the API server itself says that nothing is to be served for this owner: it is gone, or it is still there and
+    /// neither ours nor, by its claim, another controller's of ours. The cache is not asked: a watch may have died.
+    pub(super) async fn is_forsaken(&self, owner: &Owner) -> Result<bool, ProviderError> {
         let api: Api<wire::Service> = Api::namespaced(self.client.clone(), &owner.key.namespace);
         let tried = format!("cannot read Service {owner}");
-        match timeout(self.write_deadline, api.get_opt(&owner.key.name)).await {
-            Ok(Ok(found)) => {
-                let uid = found.and_then(|service| service.metadata.uid);
-                Ok(uid.is_none_or(|uid| uid != owner.uid.to_string()))
-            }
-            Ok(Err(error)) => Err(ProviderError::from_kube(&tried, &error)),
-            Err(_) => Err(ProviderError::new(ErrorKind::Unavailable, format!("{tried}: no answer in time"))),
-        }
+        let found = match timeout(self.write_deadline, api.get_opt(&owner.key.name)).await {
+            Ok(Ok(found)) => found.filter(|service| service.metadata.uid == Some(owner.uid.to_string())),
+            Ok(Err(error)) => return Err(ProviderError::from_kube(&tried, &error)),
+            Err(_) => return Err(ProviderError::new(ErrorKind::Unavailable, format!("{tried}: no answer in time"))),
+        };
+        let Some(found) = found else { return Ok(true) };
+        let stopped = |service: Service| {
+            let is_claimed = service.finalizer && service.claimed_by.is_some();
+            !is_claimed && self.class.intent(&service) == Intent::Ignore
+        };
+        Ok(self.cache.peek(&found).is_some_and(stopped))
     }
 
     /// Tells the user what is new: addresses, once they are published, and what keeps some of it from working.

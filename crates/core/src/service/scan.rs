@@ -1,20 +1,26 @@
-//! The slow full scan beside the events: counts what they missed, and removes what belongs to nobody.
+//! The slow full scan beside the events: counts what they missed, and removes what belongs to nobody, or only tells it
+//! (`--report-only`).
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use rand::RngExt;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::drift::Unaware;
 use super::orphans::{Caution, Orphans};
 use super::reconcile::{Inspection, Reconciler};
 use crate::key::ServiceKey;
 use crate::leader::{Moment, Term};
-use crate::provider::{Listing, LoadBalancers, Owned};
+use crate::provider::{Listing, LoadBalancers, Owned, Owner};
 use crate::queue::Queue;
 
 /// Listing everything outside may take a while, but not for ever.
 const LISTING_DEADLINE: Duration = Duration::from_mins(1);
+
+/// What differs may be seen here before the event that tells it has come through; after this time it surely has.
+const EVENTS_ARE_LATE: Duration = Duration::from_secs(1);
 
 pub(super) struct Scan<'a, P> {
     pub(super) reconciler: &'a Reconciler<P>,
@@ -33,8 +39,8 @@ impl<P: LoadBalancers> Scan<'_, P> {
                 return;
             }
             let term = self.reconciler.term.borrow().clone();
-            if term.is_some() {
-                self.compare();
+            if term.is_some() && stop.run_until_cancelled(self.compare()).await.is_none() {
+                return;
             }
             let Some(owned) = self.owned().await else { continue };
             match term {
@@ -49,24 +55,48 @@ impl<P: LoadBalancers> Scan<'_, P> {
         }
     }
 
-    /// Compares every Service, counts those that differ though nobody had said so, and has those looked at that are not
-    /// as they should be.
-    fn compare(&self) {
+    /// Compares every Service, has those looked at that are not as they should be, and counts those among them that
+    /// nobody had told.
+    async fn compare(&self) {
         let reconciler = self.reconciler;
-        let mut restless = Vec::new();
+        let (mut restless, mut suspects) = (Vec::new(), Vec::new());
+        let (mut verified, mut unknown) = (0, 0);
         for key in reconciler.cache.keys() {
-            match reconciler.inspect(&key) {
-                Inspection::Quiet => continue,
-                Inspection::Differs if !self.queue.is_pending(&key) => {
-                    warn!(service = %key, "the full scan found a difference that no event had told");
-                    reconciler.metrics.missed.inc();
-                }
-                Inspection::Differs | Inspection::Other => {}
+            let inspection = reconciler.inspect(&key);
+            match inspection {
+                Inspection::Quiet | Inspection::Differs | Inspection::Unsaid => verified += 1,
+                Inspection::Unknown => unknown += 1,
+                Inspection::Other => {}
             }
-            restless.push(key);
+            match inspection {
+                Inspection::Quiet => {}
+                Inspection::Differs if let Some(unaware) = self.unaware(&key) => suspects.push((key, unaware)),
+                _ => restless.push(key),
+            }
+        }
+        reconciler.metrics.verified.inc_by(verified);
+        if unknown == 0 || verified > 0 {
+            reconciler.metrics.compared_at.set(Timestamp::now().as_second());
         }
         reconciler.drifts.count();
         self.queue.add_all(restless);
+        if suspects.is_empty() {
+            return;
+        }
+        tokio::time::sleep(EVENTS_ARE_LATE).await;
+        suspects.retain(|(key, unaware)| {
+            self.unaware(key) == Some(*unaware) && matches!(reconciler.inspect(key), Inspection::Differs)
+        });
+        for (key, _) in &suspects {
+            warn!(service = %key, "the full scan found a difference that no event had told");
+            reconciler.metrics.missed.inc();
+        }
+        self.queue.add_all(suspects.into_iter().map(|(key, _)| key));
+    }
+
+    /// Where nobody looks at this Service, or knows that it differs.
+    fn unaware(&self, key: &ServiceKey) -> Option<Unaware> {
+        self.reconciler.drifts.unaware(key).filter(|_| !self.queue.is_pending(key))
     }
 
     async fn owned(&self) -> Option<Listing<Owned>> {
@@ -88,7 +118,14 @@ impl<P: LoadBalancers> Scan<'_, P> {
             warn!(orphans = plan.braked, limit, "too many orphans at once: removing none (--orphan-limit)");
         }
         for owner in plan.release {
-            let released = match reconciler.is_gone(&owner).await {
+            let released = match reconciler.is_forsaken(&owner).await {
+                Ok(true) if reconciler.drifts.is_report_only() => {
+                    if orphans.is_news(&owner) {
+                        info!(%owner, uid = %owner.uid, "found an orphan; not removed (--report-only)");
+                        reconciler.drifts.orphan(&owner, &left_of(&owner, owned), false);
+                    }
+                    continue;
+                }
                 Ok(true) => reconciler.provider.release(&owner, term).await,
                 Ok(false) => {
                     warn!(%owner, "looked like an orphan, but its Service is there: our view of Services is stale");
@@ -100,11 +137,18 @@ impl<P: LoadBalancers> Scan<'_, P> {
                 Ok(()) => {
                     info!(%owner, uid = %owner.uid, "removed an orphan");
                     reconciler.metrics.orphans_released.inc();
+                    reconciler.drifts.orphan(&owner, &left_of(&owner, owned), true);
                 }
                 Err(error) => warn!(%owner, %error, "orphan not removed"),
             }
         }
     }
+}
+
+/// What is there of an owner, for people.
+fn left_of(owner: &Owner, listing: &Listing<Owned>) -> String {
+    let what = listing.items.iter().filter(|thing| thing.owner == *owner).map(|thing| thing.what.as_str());
+    what.collect::<Vec<_>>().join(", ")
 }
 
 fn count(n: usize) -> i64 {

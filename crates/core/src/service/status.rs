@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::names::{DRIFT_FLAPPING, READY, REALISED};
+use super::names::{DRIFT_FLAPPING, READY, REALISED, ROUTABLE_EXTERNALLY};
 use super::object::{Condition, Service};
-use crate::provider::{Caveat, Ingress, IpMode, ProviderError, Reachable, Realised};
+use crate::provider::{Caveat, Ingress, IpMode, ProviderError, Reachable, Realised, Routable};
 
 /// A condition as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,8 +45,20 @@ impl Status {
             }
             Realised::Awaited | Realised::AsTold => None,
         };
+        let routable = match &reachable.routable {
+            Routable::Unasked => Some(("Unknown", "NotAsked", "")),
+            Routable::AsTold => None,
+            Routable::Yes => Some(("True", "Reached", "")),
+            Routable::No(why) => Some(("False", "NotRoutable", why.as_str())),
+        };
+        let routable = routable.map(|(status, reason, message)| Told {
+            kind: ROUTABLE_EXTERNALLY,
+            status,
+            reason,
+            message: message.to_owned(),
+        });
         let calm = Told { kind: DRIFT_FLAPPING, status: "False", reason: "Stable", message: String::new() };
-        let told = std::iter::once(ready).chain(realised).chain((!flapping).then_some(calm)).collect();
+        let told = std::iter::once(ready).chain(realised).chain(routable).chain((!flapping).then_some(calm)).collect();
         Self { ingress: Some(reachable.ingress.clone()), told }
     }
 
@@ -108,7 +120,10 @@ fn published(ingress: &Ingress) -> Value {
 impl Told {
     fn change(&self, present: &[Condition], now: Timestamp) -> Option<Value> {
         let before = present.iter().find(|c| &*c.kind == self.kind);
-        let usual = matches!((self.kind, self.status), (REALISED, "True") | (DRIFT_FLAPPING, "False"));
+        let usual = matches!(
+            (self.kind, self.status),
+            (REALISED, "True") | (DRIFT_FLAPPING, "False") | (ROUTABLE_EXTERNALLY, "Unknown")
+        );
         if usual && before.is_none() {
             // As it nearly always is: not worth a condition on every Service.
             return None;

@@ -17,7 +17,7 @@ use super::sharing::{Place, place};
 use super::status::{Status, withdrawal};
 use super::wire;
 use crate::key::ServiceKey;
-use crate::provider::{Caveat, ErrorKind, Ingress, IpMode, ProviderError, Reachable, Realised};
+use crate::provider::{Caveat, ErrorKind, Ingress, IpMode, ProviderError, Reachable, Realised, Routable};
 use crate::watch::Sink;
 
 fn read(json: Value) -> Service {
@@ -99,13 +99,14 @@ prop_compose! {
 prop_compose! {
     fn statuses()(
         addresses in prop::collection::vec(1u8..5, 0..3), backends: bool, failed in prop::option::of(0usize..7),
-        unknown in prop::option::of("[a-z]{1,5}"), as_told: bool, stops in prop::option::of(any::<bool>()),
+        unknown in prop::option::of("[a-z]{1,5}"), as_told: bool, stops in prop::option::of(any::<bool>()), outside in 0usize..4,
     ) -> Status {
         let ingress = addresses.into_iter().map(|n| Ingress { address: IpAddr::from([192, 0, 2, n]), mode: IpMode::Proxy });
         if let Some(n) = failed { Status::failed(&ProviderError::new(ErrorKind::ALL[n], "because")) } else {
             let realised = unknown.map_or(if as_told { Realised::AsTold } else { Realised::Yes }, Realised::Unknown);
+            let routable = [Routable::Unasked, Routable::AsTold, Routable::Yes, Routable::No("lost".into())][outside].clone();
             let caveats = stops.map(|stops| Caveat { reason: "Odd", message: "look here".into(), stops });
-            Status::served(&Reachable { ingress: ingress.collect(), realised, caveats: caveats.into_iter().collect() }, backends, false)
+            Status::served(&Reachable { ingress: ingress.collect(), realised, routable, caveats: caveats.into_iter().collect() }, backends, false)
         }
     }
 }
@@ -309,6 +310,18 @@ fn the_answer_to_an_older_write_does_not_remove_what_the_watch_has_seen_since() 
 }
 
 #[test]
+fn the_answer_to_a_write_does_not_bring_back_a_service_that_has_gone_since() {
+    let (cache, mut sink) = cache();
+    let key = ServiceKey::new("ns", "s");
+    sink.apply(wire(claimed("s", 1, &json!({}))));
+    // Our write, version 2, is taken; then finalizers are torn off and the Service goes, and the watch is quicker.
+    sink.delete(wire(claimed("s", 4, &json!({}))));
+    assert!(cache.wrote(&wire(claimed("s", 2, &json!({})))).is_none());
+    assert!(cache.service(&key).is_none());
+    assert_eq!(cache.departed(&key).len(), 1, "what it has outside still has to go");
+}
+
+#[test]
 fn an_address_that_another_controller_published_is_not_a_living_one_of_ours() {
     let (cache, mut sink) = cache();
     sink.apply(wire(claimed("ours", 1, &json!({}))));
@@ -358,7 +371,8 @@ fn strings_are_kept_once_and_forgotten_when_nobody_has_them() {
 fn a_caveat_is_the_reason_and_a_stopping_one_comes_first() {
     let caveat = |reason, stops| Caveat { reason, message: format!("{reason} it is"), stops };
     let ready = |caveats: Vec<Caveat>, backends| {
-        let status = Status::served(&Reachable { ingress: vec![], realised: Realised::Yes, caveats }, backends, false);
+        let (realised, routable) = (Realised::Yes, Routable::Unasked);
+        let status = Status::served(&Reachable { ingress: vec![], realised, routable, caveats }, backends, false);
         (status.told[0].status, status.told[0].reason, status.told[0].message.clone())
     };
     assert_eq!(ready(vec![], true), ("True", "Served", String::new()));
@@ -370,12 +384,30 @@ fn a_caveat_is_the_reason_and_a_stopping_one_comes_first() {
 
 #[test]
 fn what_nobody_can_tell_leaves_the_condition_as_it_is() {
-    let told = |realised| {
-        let status = Status::served(&Reachable { ingress: vec![], realised, caveats: vec![] }, true, true);
+    let told = |realised, routable| {
+        let status = Status::served(&Reachable { ingress: vec![], realised, routable, caveats: vec![] }, true, true);
         status.told.into_iter().map(|told| told.kind).collect::<Vec<_>>()
     };
-    assert_eq!(told(Realised::Yes), [names::READY, names::REALISED]);
-    assert_eq!(told(Realised::AsTold), [names::READY]);
+    assert_eq!(told(Realised::Yes, Routable::AsTold), [names::READY, names::REALISED]);
+    assert_eq!(told(Realised::AsTold, Routable::Yes), [names::READY, names::ROUTABLE_EXTERNALLY]);
+    assert_eq!(told(Realised::AsTold, Routable::AsTold), [names::READY]);
+}
+
+#[test]
+fn what_an_older_controller_was_to_take_away_is_ours_to_take_away() {
+    let class = Class { name: "c".into(), classless: false };
+    let with = |finalizer: &str, more: Value| {
+        let mut service = raw("s", &json!({ "metadata": { "finalizers": [finalizer] } }));
+        merge(&mut service, &more);
+        class.intent(&read(service))
+    };
+    let deleted = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
+    assert_eq!(with("old.example/finalizer", deleted.clone()), Intent::Leave);
+    assert_eq!(with("other.example/finalizer", deleted), Intent::Ignore);
+    let elsewhere =
+        json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" }, "spec": { "loadBalancerClass": "d" } });
+    assert_eq!(with("old.example/finalizer", elsewhere), Intent::Ignore, "another class's");
+    assert_eq!(with("old.example/finalizer", json!({ "spec": { "type": "ClusterIP" } })), Intent::Leave);
 }
 
 #[test]

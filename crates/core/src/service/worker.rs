@@ -2,6 +2,7 @@
 //! whatever else there is to do. The others are looked at one by one, several at a time.
 
 use std::collections::VecDeque;
+use std::task::Poll;
 
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt};
@@ -15,8 +16,9 @@ use crate::queue::{Outcome, Queue};
 
 /// As many as are decided on before the queue is asked again for what is urgent: some milliseconds.
 const SLICE: usize = 250;
-/// As many as are put right together: the first part of a large repair is under way while the next is planned.
-const MOST_TOGETHER: usize = 2_500;
+/// As many as are put right together, one after the other: the first part of a large repair leaves at once, and while it
+/// is under way the next is planned, which is larger, so that all of it takes few writes.
+const TOGETHER: [usize; 4] = [250, 1_000, 4_000, 5_000];
 
 pub(super) struct Worker<'a, P> {
     pub(super) reconciler: &'a Reconciler<P>,
@@ -32,7 +34,11 @@ impl<P: LoadBalancers> Worker<'_, P> {
         let mut repairs = FuturesUnordered::new();
         let mut waiting: VecDeque<Glance> = VecDeque::new();
         let mut together = Vec::new();
+        let mut part = 0;
         loop {
+            if repairs.is_empty() && together.is_empty() && self.queue.depth() == 0 {
+                part = 0;
+            }
             while looks.len() < self.concurrency
                 && let Some(glance) = waiting.pop_front()
             {
@@ -56,8 +62,19 @@ impl<P: LoadBalancers> Worker<'_, P> {
                     // Nothing waits for company that may not come: only where most of what was looked at is broken, the
                     // rest of what waits will be, too.
                     let more_to_come = 2 * (together.len() - before) >= slice && self.queue.depth() > 0;
-                    if together.len() >= MOST_TOGETHER || (!together.is_empty() && !more_to_come) {
-                        repairs.push(self.reconciler.repair(std::mem::take(&mut together)));
+                    let most = TOGETHER.get(part).or(TOGETHER.last()).copied().unwrap_or(SLICE);
+                    if together.len() >= most || (!together.is_empty() && !more_to_come) {
+                        part += 1;
+                        let mut repair = Box::pin(self.reconciler.repair(std::mem::take(&mut together)));
+                        match futures::poll!(&mut repair) {
+                            Poll::Ready((done, failed)) => {
+                                self.finish(done);
+                                waiting.extend(failed);
+                            }
+                            Poll::Pending => repairs.push(repair),
+                        }
+                        // Whoever sends it has been woken, perhaps on this thread, which has more to plan.
+                        tokio::task::yield_now().await;
                     }
                     self.measure(waiting.len());
                 }

@@ -12,8 +12,13 @@ use tracing::warn;
 use super::Sink;
 use crate::events::{Events, Severity};
 use crate::leader::Role;
-use crate::metrics;
+use crate::metrics::{self, Register};
 use crate::runtime::Runtime;
+
+/// Describes the metric of guarded watches.
+pub fn describe(register: &dyn Register) -> prometheus::Result<()> {
+    metrics::unreadable(register, "").map(drop)
+}
 
 /// Hands what parses on to `sink`. What does not keeps the state in which it was last known: a typo in a living object
 /// must not look like its deletion.
@@ -28,8 +33,7 @@ pub struct Guarded<S> {
 impl<S> Guarded<S> {
     /// `plural` is the resource's name, in the metric and nowhere else.
     pub fn new(sink: S, plural: &str, runtime: &Runtime) -> prometheus::Result<Self> {
-        let name = format!("groundcrew_{plural}_unreadable_count");
-        let count = metrics::gauge(&runtime.registry, &name, "Objects that do not parse, and are left as they were.")?;
+        let count = metrics::unreadable(&runtime.registry, plural)?;
         let (events, role) = (runtime.events.clone(), runtime.role.clone());
         Ok(Self { sink, events, role, count, unreadable: BTreeMap::new() })
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use groundcrew_core::provider::{ErrorKind, ProviderError};
+use groundcrew_core::provider::{ErrorKind, Owner, ProviderError};
 use groundcrew_core::service::names;
 use groundcrew_core::testing::MemoryCloud;
 use groundcrew_testkit::controller::metric;
@@ -42,11 +42,23 @@ async fn until_told(lab: &Lab, about: &str, reason: &str) -> String {
     .unwrap()
 }
 
+async fn until_scanned(controller: &Controller, times: u64) {
+    let scans = "groundcrew_service_full_scans_total";
+    let before = counted(controller, scans).await;
+    eventually("a few more scans", SOON, async || match counted(controller, scans).await {
+        now if now >= before + times => Ok(()),
+        now => Err(now),
+    })
+    .await
+    .unwrap();
+}
+
 fn flapping(service: &Service) -> Option<String> {
     let conditions = service.status.as_ref()?.conditions.as_ref()?;
     conditions.iter().find(|c| c.type_ == names::DRIFT_FLAPPING).map(|c| c.status.clone())
 }
 
+const MISSED: &str = "groundcrew_service_missed_changes_total";
 const FOUND: &str = r#"groundcrew_drift_found_total{cause="unknown_writer",kind="missing"}"#;
 const REPAIRED: &str = r#"groundcrew_drift_repaired_total{cause="unknown_writer",kind="missing"}"#;
 
@@ -62,6 +74,21 @@ async fn what_was_taken_behind_our_back_is_put_back_and_then_told() {
         assert_eq!((counted(&controller, FOUND).await, counted(&controller, REPAIRED).await), (1, 1));
         controller.stop().await;
     }
+}
+
+#[tokio::test]
+async fn a_cloud_that_can_only_be_listed_is_verified_by_its_listings() {
+    let mut lab = Lab::new("polled").await;
+    lab.cloud = MemoryCloud::polled(Duration::from_millis(100));
+    let controller = lab.controller(&["--scan-interval", "300ms"]).await;
+    serve(&lab, "web").await;
+    lab.cloud.lose(&lab.key("web"), false);
+    lab.until_cloud("it is back", |cloud| cloud.load_balancer(&lab.key("web")).is_some()).await;
+    until_told(&lab, "web", "DriftRepaired").await;
+    assert_eq!((counted(&controller, FOUND).await, counted(&controller, REPAIRED).await), (1, 1));
+    until_scanned(&controller, 3).await;
+    assert_eq!(counted(&controller, MISSED).await, 0, "the listing told it");
+    controller.stop().await;
 }
 
 #[tokio::test]
@@ -99,7 +126,7 @@ async fn many_losses_are_put_right_in_one_write_and_told_in_one_summary() {
     let note = until_told(&lab, "groundcrew-test", "MassDrift").await;
     assert!(note.starts_with("12 Services were changed by an unknown writer: missing; put right after"), "{note}");
     until_told(&lab, "web-7", "DriftRepaired").await;
-    assert_eq!(counted(&controller, "groundcrew_drift_mass_total").await, 1);
+    assert_eq!(counted(&controller, r#"groundcrew_drift_mass_total{cause="unknown_writer"}"#).await, 1);
     controller.stop().await;
 }
 
@@ -123,10 +150,14 @@ async fn a_writer_that_never_stops_is_held_off_and_others_are_served() {
         lab.until_cloud("the other is back", |cloud| cloud.load_balancer(&lab.key("other")).is_some()).await;
         assert!(lab.cloud.load_balancer(&lab.key("web")).is_none(), "it is left alone for a while");
         let note = until_told(&lab, "web", "DriftFlapping").await;
-        assert!(note.contains("put right 10 times"), "{note}");
+        assert!(note.contains("missing changed again and again since 20"), "{note}");
+        assert!(note.contains(", last at 20") && note.contains("put right 10 times"), "{note}");
+        // Served, held back, and what the other needed: not one for each look.
+        let told = counted(&controller, r#"groundcrew_service_writes_total{part="status"}"#).await;
+        assert!(told <= 6, "{told} writes of a status");
         // Ten repairs of one, each up to two writes, and what the other needed.
         assert!(lab.cloud.writes() - writes <= 25, "{} writes", lab.cloud.writes() - writes);
-        assert_eq!(counted(&controller, "groundcrew_drift_flapping_count").await, 1);
+        assert_eq!(counted(&controller, "groundcrew_drift_flapping_services").await, 1);
         controller.stop().await;
     }
 }
@@ -140,16 +171,48 @@ async fn report_only_tells_once_and_leaves_it() {
         lab.cloud.lose(&lab.key("web"), true);
         let note = until_told(&lab, "web", "DriftFound").await;
         assert!(note.ends_with("not put right (--report-only)"), "{note}");
-        let scans = counted(&controller, "groundcrew_service_full_scans_total").await;
-        eventually("a few more scans", SOON, async || {
-            let now = counted(&controller, "groundcrew_service_full_scans_total").await;
-            if now >= scans + 5 { Ok(()) } else { Err(format!("{now}")) }
-        })
-        .await
-        .unwrap();
+        until_scanned(&controller, 5).await;
         assert_eq!((lab.cloud.writes(), lab.cloud.count()), (writes, 0));
         assert_eq!((counted(&controller, FOUND).await, counted(&controller, REPAIRED).await), (1, 0));
+        assert_eq!(counted(&controller, MISSED).await, 0, "an event told it");
+        assert!(counted(&controller, "groundcrew_service_verified_total").await >= 5);
+        assert!(counted(&controller, "groundcrew_service_last_full_comparison_timestamp_seconds").await > 0);
         serve(&lab, "other").await;
+        controller.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn what_can_never_be_put_right_is_no_news_to_each_scan() {
+    for lab in labs("never").await {
+        let controller = lab.controller(&["--scan-interval", "100ms"]).await;
+        serve(&lab, "web").await;
+        lab.cloud.fail_with(Some(ProviderError::new(ErrorKind::Invalid, "not in this cloud")));
+        lab.cloud.lose(&lab.key("web"), true);
+        lab.until_reason("web", "Invalid").await;
+        until_scanned(&controller, 5).await;
+        assert_eq!(counted(&controller, MISSED).await, 0);
+        lab.cloud.fail_with(None);
+        lab.until_cloud("a scan puts it right", |cloud| cloud.load_balancer(&lab.key("web")).is_some()).await;
+        controller.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn orphans_are_drift_that_is_removed_or_only_told_once() {
+    for (flag, reason, repaired) in [(None, "OrphanRemoved", 1), (Some("--report-only"), "OrphanFound", 0)] {
+        let lab = Lab::new("orphan").await;
+        let orphan = Owner { key: lab.key("gone"), uid: uuid::Uuid::from_u128(7) };
+        lab.cloud.litter(orphan.clone(), "192.0.2.251".parse().unwrap());
+        let flags: Vec<_> = ["--scan-interval", "100ms", "--orphan-age", "100ms"].into_iter().chain(flag).collect();
+        let controller = lab.controller(&flags).await;
+        let note = until_told(&lab, &lab.namespace, reason).await;
+        assert!(note.starts_with("load balancer was left for Service gone, which is not served; "), "{note}");
+        until_scanned(&controller, 5).await;
+        let count = |what: &str| format!(r#"groundcrew_drift_{what}_total{{cause="unknown_writer",kind="orphan"}}"#);
+        assert_eq!(counted(&controller, &count("found")).await, 1);
+        assert_eq!(counted(&controller, &count("repaired")).await, repaired);
+        assert_eq!(lab.cloud.owner_uids().contains(&orphan.uid), repaired == 0);
         controller.stop().await;
     }
 }

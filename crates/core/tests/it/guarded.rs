@@ -16,6 +16,8 @@ use serde_json::json;
 use crate::harness::{Lab, SOON};
 use crate::trouble::events;
 
+const UNREADABLE: &str = r#"groundcrew_unreadable_objects{resource="widgets"}"#;
+
 #[derive(CustomResource, JsonSchema, Debug, Clone, Serialize, Deserialize)]
 #[kube(group = "test.example", version = "v1", kind = "Widget", namespaced)]
 struct WidgetSpec {
@@ -106,7 +108,7 @@ async fn an_object_that_does_not_parse_is_told_and_stops_nobody() {
         .unwrap();
     };
     until("the good one is known", &[("good", 1)]).await;
-    assert!((controller.metric("groundcrew_widgets_unreadable_count").await - 1.0).abs() < f64::EPSILON);
+    assert!((controller.metric(UNREADABLE).await - 1.0).abs() < f64::EPSILON);
     let told = eventually("the Event is there", SOON, async || events(&lab, "bad").await.pop().ok_or("no Event"));
     let (reason, note) = told.await.unwrap();
     assert_eq!(reason, "Unreadable");
@@ -115,10 +117,10 @@ async fn an_object_that_does_not_parse_is_told_and_stops_nobody() {
     put("bad", json!(7)).await.unwrap();
     put("good", json!("small")).await.unwrap();
     until("mended, and the other keeps what was known of it", &[("bad", 7), ("good", 1)]).await;
-    assert!((controller.metric("groundcrew_widgets_unreadable_count").await - 1.0).abs() < f64::EPSILON);
+    assert!((controller.metric(UNREADABLE).await - 1.0).abs() < f64::EPSILON);
     anything.delete("good", &DeleteParams::default()).await.unwrap();
     eventually("none is unreadable", SOON, async || {
-        let count = controller.metric("groundcrew_widgets_unreadable_count").await;
+        let count = controller.metric(UNREADABLE).await;
         if count < 0.5 { Ok(()) } else { Err(count) }
     })
     .await

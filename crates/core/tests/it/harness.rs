@@ -53,6 +53,11 @@ impl Controller {
         self.ended.await.unwrap().unwrap();
     }
 
+    /// Why it ends by itself.
+    pub(crate) async fn ended(self) -> Result<(), StartError> {
+        self.ended.await.unwrap()
+    }
+
     pub(crate) async fn metric(&self, series: &str) -> f64 {
         metric(self.admin, series).await.unwrap()
     }

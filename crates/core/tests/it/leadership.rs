@@ -10,6 +10,8 @@ use serde_json::json;
 
 use crate::harness::{Controller, Lab, SOON};
 
+const NAME: &str = "groundcrew-test";
+
 async fn leads(controller: &Controller) -> bool {
     controller.metric("groundcrew_leader_leading_bool").await > 0.5
 }
@@ -41,7 +43,7 @@ async fn a_leader_whose_lease_was_taken_stops_writing() {
 
     let leases: Api<Lease> = Api::namespaced(lab.client.clone(), &lab.namespace);
     let theirs = json!({ "spec": { "holderIdentity": "somebody-else", "leaseDurationSeconds": 3600 } });
-    leases.patch("groundcrew-test", &PatchParams::default(), &Patch::Merge(theirs)).await.unwrap();
+    leases.patch(NAME, &PatchParams::default(), &Patch::Merge(theirs)).await.unwrap();
     eventually("it follows", SOON, async || if leads(&controller).await { Err("leads") } else { Ok(()) })
         .await
         .unwrap();
@@ -50,7 +52,7 @@ async fn a_leader_whose_lease_was_taken_stops_writing() {
     lab.create("after", json!({}), json!({})).await;
     // Its own view has the new Service when the count of Services says so; what it would write, it would have by then.
     eventually("it has seen the Service", SOON, async || {
-        let seen = controller.metric("groundcrew_service_services_count").await;
+        let seen = controller.metric("groundcrew_services").await;
         if seen >= 2.0 { Ok(()) } else { Err(seen) }
     })
     .await
@@ -66,11 +68,11 @@ async fn a_label_on_the_lease_does_not_unseat_the_leader() {
     lab.create("web", json!({}), json!({})).await;
     lab.until_served("web").await;
     let leases: Api<Lease> = Api::namespaced(lab.client.clone(), &lab.namespace);
-    let before = leases.get("groundcrew-test").await.unwrap().spec.unwrap();
+    let before = leases.get(NAME).await.unwrap().spec.unwrap();
     let label = json!({ "metadata": { "labels": { "looked-at": "yes" } } });
-    leases.patch("groundcrew-test", &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
+    leases.patch(NAME, &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
     let after = eventually("the lease is renewed after it", SOON, async || {
-        let spec = leases.get("groundcrew-test").await?.spec.unwrap_or_default();
+        let spec = leases.get(NAME).await?.spec.unwrap_or_default();
         if spec.renew_time > before.renew_time { Ok(spec) } else { Err(anyhow::anyhow!("not yet")) }
     });
     let after = after.await.unwrap();
@@ -87,11 +89,11 @@ async fn a_lease_deleted_by_hand_never_makes_two_leaders() {
     eventually("the first leads", SOON, async || if leads(&first).await { Ok(()) } else { Err("no") }).await.unwrap();
     let second = lab.start(&["--lease-duration", "3s"]).await;
     let leases: Api<Lease> = Api::namespaced(lab.client.clone(), &lab.namespace);
-    let before = leases.get("groundcrew-test").await.unwrap();
-    leases.delete("groundcrew-test", &DeleteParams::default()).await.unwrap();
+    let before = leases.get(NAME).await.unwrap();
+    leases.delete(NAME, &DeleteParams::default()).await.unwrap();
     eventually("somebody leads under a new Lease", SOON, async || {
         assert!(!(leads(&first).await && leads(&second).await), "both lead");
-        let now = leases.get("groundcrew-test").await?;
+        let now = leases.get(NAME).await?;
         let held = leads(&first).await || leads(&second).await;
         if held && now.metadata.uid != before.metadata.uid { Ok(()) } else { Err(anyhow::anyhow!("{:?}", now.spec)) }
     })
@@ -99,4 +101,43 @@ async fn a_lease_deleted_by_hand_never_makes_two_leaders() {
     .unwrap();
     first.stop().await;
     second.stop().await;
+}
+
+#[tokio::test]
+async fn a_process_that_starts_after_the_lease_was_deleted_writes_nothing_while_the_old_leader_may() {
+    let lab = Lab::new("deleted-before").await;
+    // Renewed every six seconds: the second is there before the first knows.
+    let first = lab.start(&["--lease-duration", "30s"]).await;
+    lab.create("web", json!({}), json!({})).await;
+    lab.until_served("web").await;
+    let leases: Api<Lease> = Api::namespaced(lab.client.clone(), &lab.namespace);
+    leases.delete(NAME, &DeleteParams::default()).await.unwrap();
+    let writes = lab.cloud.writes();
+    let second = lab.start(&["--lease-duration", "8s"]).await;
+    eventually("one of them made it again", SOON, async || leases.get(NAME).await).await.unwrap();
+    if leads(&second).await {
+        lab.until_cloud("the second begins", |cloud| cloud.writes() > writes).await;
+        assert!(!leads(&first).await, "both could write");
+    }
+    lab.create("other", json!({}), json!({})).await;
+    lab.until_served("other").await;
+    assert!(leads(&first).await != leads(&second).await);
+    first.stop().await;
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn a_leader_makes_a_deleted_lease_again_and_goes_on() {
+    let lab = Lab::new("made-again").await;
+    let controller = lab.start(&["--lease-duration", "3s"]).await;
+    lab.create("web", json!({}), json!({})).await;
+    lab.until_served("web").await;
+    let leases: Api<Lease> = Api::namespaced(lab.client.clone(), &lab.namespace);
+    let before = leases.get(NAME).await.unwrap();
+    leases.delete(NAME, &DeleteParams::default()).await.unwrap();
+    let after = eventually("the lease is there again", SOON, async || leases.get(NAME).await).await.unwrap();
+    assert_ne!(after.metadata.uid, before.metadata.uid);
+    assert_eq!(after.spec.unwrap().holder_identity, before.spec.unwrap().holder_identity);
+    assert!((controller.metric("groundcrew_leader_changes_total").await - 1.0).abs() < f64::EPSILON);
+    controller.stop().await;
 }

@@ -163,3 +163,22 @@ async fn services_with_one_sharing_key_share_an_address_and_the_younger_loses_a_
     lab.services().delete("first", &DeleteParams::default()).await.unwrap();
     assert_eq!(lab.until_served("third").await, shared, "the loser gets the port when its holder goes");
 }
+
+#[tokio::test]
+async fn a_service_of_both_families_gets_an_address_of_each_in_its_own_order() {
+    let lab = Lab::new("families").await;
+    let _controller = lab.controller(&[]).await;
+    for (name, families) in [("six", ["IPv6", "IPv4"]), ("four", ["IPv4", "IPv6"])] {
+        lab.create(name, json!({ "ipFamilyPolicy": "RequireDualStack", "ipFamilies": families }), json!({})).await;
+        let published = lab
+            .until(name, "it has two addresses", |service| {
+                let ingress = service.status.as_ref()?.load_balancer.as_ref()?.ingress.clone()?;
+                let addresses: Vec<_> = ingress.into_iter().filter_map(|ingress| ingress.ip?.parse().ok()).collect();
+                (addresses.len() == 2).then_some(addresses)
+            })
+            .await;
+        let found = published.iter().map(|address: &std::net::IpAddr| if address.is_ipv6() { "IPv6" } else { "IPv4" });
+        assert_eq!(found.collect::<Vec<_>>(), families);
+        assert_eq!(lab.cloud.load_balancer(&lab.key(name)).unwrap().addresses, published);
+    }
+}

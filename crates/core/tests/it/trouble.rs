@@ -12,9 +12,12 @@ use serde_json::json;
 
 use crate::harness::{Lab, SOON, address, is_claimed, ready};
 
-pub(crate) async fn events(lab: &Lab, service: &str) -> Vec<(String, String)> {
-    let api: Api<Event> = Api::namespaced(lab.client.clone(), &lab.namespace);
-    let about = |event: &Event| event.regarding.as_ref().is_some_and(|r| r.name.as_deref() == Some(service));
+/// What was told about a Service, the controller or the namespace.
+pub(crate) async fn events(lab: &Lab, name: &str) -> Vec<(String, String)> {
+    // What is about no namespaced object is in this one.
+    let namespace = if name == lab.namespace { "default" } else { &lab.namespace };
+    let api: Api<Event> = Api::namespaced(lab.client.clone(), namespace);
+    let about = |event: &Event| event.regarding.as_ref().is_some_and(|r| r.name.as_deref() == Some(name));
     let events = api.list(&ListParams::default()).await.unwrap();
     let told = events.items.into_iter().filter(about);
     told.map(|event| (event.reason.unwrap_or_default(), event.note.unwrap_or_default())).collect()
@@ -36,10 +39,18 @@ async fn a_cloud_that_refuses_is_told_to_the_user_and_tried_again() {
         if told.is_empty() { Err("no Event") } else { Ok(told) }
     });
     assert_eq!(told.await.unwrap(), [("PoolEmpty".to_owned(), "pool blue has no free address".to_owned())]);
+    assert!((controller.metric("groundcrew_service_pending").await - 1.0).abs() < f64::EPSILON, "the first is served");
+    assert!(controller.metric("groundcrew_service_pending_since_timestamp_seconds").await > 0.5);
 
     lab.cloud.fail_with(None);
     lab.until_served("web").await;
     lab.until_reason("web", "NoEndpoints").await;
+    eventually("none waits", SOON, async || {
+        let waiting = controller.metric("groundcrew_service_pending").await;
+        if waiting < 0.5 { Ok(()) } else { Err(waiting) }
+    })
+    .await
+    .unwrap();
     controller.stop().await;
 }
 
@@ -134,6 +145,29 @@ async fn a_paused_service_is_left_exactly_as_it_is() {
 }
 
 #[tokio::test]
+async fn a_paused_service_that_is_deleted_says_why_it_does_not_go() {
+    let lab = Lab::new("paused-deletion").await;
+    lab.create("web", json!({}), json!({})).await;
+    let _controller = lab.controller(&[]).await;
+    lab.until_served("web").await;
+    lab.patch("web", json!({ "metadata": { "annotations": { "groundcrew.dev/paused": "true" } } })).await;
+    lab.services().delete("web", &DeleteParams::default()).await.unwrap();
+    let note = eventually("an Event tells", SOON, async || {
+        let told = events(&lab, "web").await;
+        told.iter()
+            .find(|(reason, _)| reason == "Paused")
+            .map(|(_, note)| note.clone())
+            .ok_or_else(|| format!("{told:?}"))
+    });
+    assert!(note.await.unwrap().contains("groundcrew.dev/paused"));
+    assert!(lab.cloud.load_balancer(&lab.key("web")).is_some(), "it is left as it is");
+
+    lab.patch("web", json!({ "metadata": { "annotations": { "groundcrew.dev/paused": null } } })).await;
+    lab.until_gone("web").await;
+    assert_eq!(lab.cloud.count(), 0);
+}
+
+#[tokio::test]
 async fn what_is_lost_comes_back_at_once_when_told_and_at_the_scan_when_not() {
     let lab = Lab::new("lost").await;
     lab.create("web", json!({}), json!({})).await;
@@ -192,6 +226,54 @@ async fn orphans_go_after_their_age_and_never_on_half_a_view() {
     lab.cloud.list_incompletely(false);
     lab.until_cloud("the orphan goes", |cloud| !cloud.owner_uids().contains(&orphan.uid)).await;
     lab.until_served("web").await;
+}
+
+#[tokio::test]
+async fn a_service_that_stopped_being_ours_while_nobody_ran_is_released() {
+    let lab = Lab::new("stopped").await;
+    lab.create("web", json!({}), json!({})).await;
+    lab.create("others", json!({}), json!({})).await;
+    let controller = lab.controller(&[]).await;
+    lab.until_served("web").await;
+    lab.until_served("others").await;
+    controller.stop().await;
+
+    // As `kubectl replace` does it: the same uid, and nothing of ours.
+    let plain = json!({
+        "metadata": { "finalizers": null, "annotations": null },
+        "spec": { "type": "ClusterIP", "loadBalancerClass": null, "allocateLoadBalancerNodePorts": null },
+    });
+    let web = lab.patch("web", plain).await;
+    // What another controller of ours has claimed, for its own class, is its own.
+    let claimed = json!({
+        "metadata": { "annotations": { "groundcrew.dev/claimed-by": "test.example/another" } },
+        "spec": { "type": "ClusterIP", "loadBalancerClass": null, "allocateLoadBalancerNodePorts": null },
+    });
+    let others = lab.patch("others", claimed).await;
+    let uid = |service: &k8s_openapi::api::core::v1::Service| service.metadata.uid.clone().unwrap().parse().unwrap();
+    let controller = lab.controller(&["--scan-interval", "100ms", "--orphan-age", "300ms"]).await;
+    let gone: uuid::Uuid = uid(&web);
+    lab.until_cloud("what it had is released", |cloud| !cloud.owner_uids().contains(&gone)).await;
+    assert!(lab.cloud.owner_uids().contains(&uid(&others)));
+    assert_eq!(lab.services().get("web").await.unwrap().metadata.resource_version, web.metadata.resource_version);
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn a_panic_in_a_task_ends_the_process_with_its_reason() {
+    let lab = Lab::new("panic").await;
+    let (ready, told) = tokio::sync::oneshot::channel();
+    let planner = async move {
+        told.await.unwrap();
+        panic!("row 7 has no name");
+    };
+    let start = async move |runtime: groundcrew_core::runtime::Runtime| {
+        runtime.tasks.spawn("planner", planner);
+        Ok(())
+    };
+    let controller = lab.start_with(&["--no-leader-election"], start).await;
+    ready.send(()).unwrap();
+    assert_eq!(controller.ended().await.unwrap_err().to_string(), "task planner panicked: row 7 has no name");
 }
 
 #[tokio::test]

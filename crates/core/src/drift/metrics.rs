@@ -1,0 +1,60 @@
+//! What everybody counts who looks for drift.
+
+use prometheus::{Histogram, IntCounterVec, IntGauge};
+
+use crate::metrics::{Register, counters, gauge, seconds};
+
+/// The metrics of drift.
+#[derive(Clone)]
+pub struct DriftMetrics {
+    /// By kind and cause.
+    pub found: IntCounterVec,
+    /// By kind and cause.
+    pub repaired: IntCounterVec,
+    /// From the news of a change to its repair.
+    pub repair: Histogram,
+    /// By cause.
+    pub mass: IntCounterVec,
+    /// Those that the brake holds.
+    pub flapping: IntGauge,
+}
+
+impl DriftMetrics {
+    /// `causes` are all that there can be: they exist from the start, so that a rate over the first one is not lost.
+    pub fn new(registry: &dyn Register, causes: &[&str]) -> prometheus::Result<Self> {
+        let metrics = Self {
+            found: counters(
+                registry,
+                "groundcrew_drift_found_total",
+                "Differences that somebody else made, by kind and likely cause; one a Service and kind.",
+                &["kind", "cause"],
+            )?,
+            repaired: counters(
+                registry,
+                "groundcrew_drift_repaired_total",
+                "Differences that somebody else made and that were put right, by kind and likely cause.",
+                &["kind", "cause"],
+            )?,
+            repair: seconds(
+                registry,
+                "groundcrew_drift_repair_seconds",
+                "From the news of a change by somebody else to the moment at which it was put right.",
+            )?,
+            mass: counters(
+                registry,
+                "groundcrew_drift_mass_total",
+                "Changes by somebody else that hit many Services at once, by likely cause.",
+                &["cause"],
+            )?,
+            flapping: gauge(
+                registry,
+                "groundcrew_drift_flapping_services",
+                "Services that somebody else changes again and again.",
+            )?,
+        };
+        for cause in causes {
+            metrics.mass.with_label_values(&[cause]);
+        }
+        Ok(metrics)
+    }
+}
