@@ -132,6 +132,11 @@ impl BlockStorage<'_> {
         self.list("snapshots", filters).await
     }
 
+    /// One snapshot.
+    pub async fn snapshot(self, id: &str) -> Result<Snapshot, Error> {
+        self.0.get(&Ask::new(Service::BlockStorage, &["snapshots", id]), "snapshot").await
+    }
+
     /// Orders a snapshot's end. Gone already is fine.
     pub async fn delete_snapshot(self, id: &str) -> Result<(), Error> {
         self.0.delete(&Ask::new(Service::BlockStorage, &["snapshots", id])).await
@@ -140,6 +145,11 @@ impl BlockStorage<'_> {
     /// Backups. Clouds without the backup service answer with an error and not with an empty list.
     pub async fn backups(self, filters: Filters<'_>) -> Result<Listing<Backup>, Error> {
         self.list("backups", filters).await
+    }
+
+    /// One backup.
+    pub async fn backup(self, id: &str) -> Result<Backup, Error> {
+        self.0.get(&Ask::new(Service::BlockStorage, &["backups", id]), "backup").await
     }
 
     /// Orders a backup's end. Gone already is fine.

@@ -95,7 +95,13 @@ impl Client {
         self.0.state.borrow().clone()
     }
 
-    /// The same, to wait for a change.
+    /// Whether the session is connected and its replica follows: the answer of [`Client::state`] in short.
+    #[must_use]
+    pub fn is_in_sync(&self) -> bool {
+        matches!(*self.0.state.borrow(), State::InSync { .. })
+    }
+
+    /// How the session stands, to wait for a change.
     #[must_use]
     pub fn watch_state(&self) -> watch::Receiver<State> {
         self.0.state.clone()

@@ -260,6 +260,25 @@ region=elsewhere
 }
 
 #[test]
+fn a_cloud_conf_may_have_an_application_credential() {
+    let files = Files::new();
+    let with = |lines: &str| {
+        let text =
+            format!("[Global]\nauth-url=https://k/v3\nregion=lab\n{lines}application-credential-secret=s3cr3t\n");
+        Config::from_cloud_conf(&files.put("cloud.conf", text)).map_err(|error| error.to_string())
+    };
+    let config = with("application-credential-id=cafe\n").unwrap();
+    let Auth::ApplicationCredential { credential, secret } = &config.auth else { panic!("{config:?}") };
+    assert_eq!((credential, secret.expose()), (&Credential::Id("cafe".into()), "s3cr3t"));
+    let user = "application-credential-name=ours\nusername=demo\ndomain-name=Default\n";
+    let config = with(user).unwrap();
+    let Auth::ApplicationCredential { credential, .. } = &config.auth else { panic!("{config:?}") };
+    let user = User::Name("demo".into(), Domain::Name("Default".into()));
+    assert_eq!(*credential, Credential::Name("ours".into(), user));
+    assert!(with("application-credential-name=ours\n").unwrap_err().contains("username"));
+}
+
+#[test]
 fn a_cloud_conf_may_point_to_a_clouds_file() {
     let files = Files::new();
     let clouds = files.put("clouds.yaml", CLOUDS.replace("username: demo", "username: demo\n      password: pw"));

@@ -155,6 +155,11 @@ impl Network<'_> {
         self.list("floatingips", filters).await
     }
 
+    /// One floating IP.
+    pub async fn floating_ip(self, id: &str) -> Result<FloatingIp, Error> {
+        self.0.get(&Ask::new(Service::Network, &["floatingips", id]), "floatingip").await
+    }
+
     /// Gives a floating IP back. **It cannot be had again.** Gone already is fine.
     pub async fn delete_floating_ip(self, id: &str) -> Result<(), Error> {
         self.0.delete(&Ask::new(Service::Network, &["floatingips", id])).await

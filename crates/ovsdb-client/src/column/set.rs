@@ -9,6 +9,9 @@ use super::{Column, Scalar, read_atoms};
 use crate::schema::ColumnType;
 use crate::value::{Atom, Value};
 
+/// Up to this many changed elements are looked up one by one; the others move in blocks.
+const FEW: usize = 16;
+
 /// A set column: sorted, without spare room. Reads like a slice.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Set<T>(Box<[T]>);
@@ -28,8 +31,9 @@ impl<T: Ord> Set<T> {
 
     /// The elements that the other set does not have. Both are walked through once, side by side.
     pub fn difference<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a T> {
-        let mut theirs = other.iter().peekable();
-        self.iter().filter(move |own| {
+        let (ours, theirs) = without_common_ends(self, other);
+        let mut theirs = theirs.iter().peekable();
+        ours.iter().filter(move |own| {
             while theirs.next_if(|their| their < own).is_some() {}
             theirs.peek() != Some(own)
         })
@@ -37,6 +41,9 @@ impl<T: Ord> Set<T> {
 
     /// Elements that are in one but not in both: how the server sends changes.
     fn toggle(&mut self, difference: Self) {
+        if difference.len() <= FEW {
+            return self.toggle_each(difference);
+        }
         let mut result = Vec::with_capacity(self.len() + difference.len());
         let mut ours = std::mem::take(self).0.into_vec().into_iter().peekable();
         for element in difference.0 {
@@ -50,6 +57,27 @@ impl<T: Ord> Set<T> {
         result.extend(ours);
         *self = Self(result.into_boxed_slice());
     }
+
+    fn toggle_each(&mut self, difference: Self) {
+        let mut elements = std::mem::take(self).0.into_vec();
+        elements.reserve_exact(difference.len());
+        for element in difference.0 {
+            match elements.binary_search(&element) {
+                Ok(at) => drop(elements.remove(at)),
+                Err(at) => elements.insert(at, element),
+            }
+        }
+        *self = Self(elements.into_boxed_slice());
+    }
+}
+
+/// What is left of two slices without what both begin and end with. Mostly that is nearly nothing, and to see that
+/// elements are the same is quicker than to put them in order.
+fn without_common_ends<'a, T: Eq>(mut one: &'a [T], mut other: &'a [T]) -> (&'a [T], &'a [T]) {
+    let same = one.iter().zip(other).take_while(|(a, b)| a == b).count();
+    (one, other) = (&one[same..], &other[same..]);
+    let same = one.iter().rev().zip(other.iter().rev()).take_while(|(a, b)| a == b).count();
+    (&one[..one.len() - same], &other[..other.len() - same])
 }
 
 impl<T: Ord> FromIterator<T> for Set<T> {
