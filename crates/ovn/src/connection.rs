@@ -11,6 +11,15 @@ pub struct Connection {
     #[arg(long, env = "GROUNDCREW_OVN_NB", value_name = "ENDPOINTS", value_delimiter = ',', required = true)]
     pub ovn_nb: Vec<Endpoint>,
 
+    /// For `ssl:` endpoints.
+    #[command(flatten)]
+    pub tls: TlsFlags,
+}
+
+/// Whom to trust, and as whom to come, where an endpoint of OVN is `ssl:`.
+#[derive(Debug, Clone, clap::Args)]
+#[group(id = "ovn-tls")]
+pub struct TlsFlags {
     /// Certificates of the authorities that ssl: servers must have theirs from (PEM)
     #[arg(long, env = "GROUNDCREW_OVN_CA", value_name = "FILE")]
     pub ovn_ca: Option<PathBuf>,
@@ -32,7 +41,15 @@ impl Connection {
     /// For the client.
     #[must_use]
     pub fn config(&self) -> Config {
-        let config = Config::new(self.ovn_nb.iter().cloned());
+        self.tls.config(&self.ovn_nb)
+    }
+}
+
+impl TlsFlags {
+    /// For a client of these endpoints.
+    #[must_use]
+    pub fn config(&self, endpoints: &[Endpoint]) -> Config {
+        let config = Config::new(endpoints.iter().cloned());
         let Some(ca) = &self.ovn_ca else { return config };
         let mut tls = Tls::new(ca);
         if let (Some(certificate), Some(key)) = (&self.ovn_certificate, &self.ovn_key) {

@@ -1,5 +1,6 @@
 //! Tells operators how the connection to OVN stands.
 
+use groundcrew_core::page;
 use groundcrew_core::runtime::Readiness;
 use ovsdb_client::{Client, State};
 use prometheus::IntGauge;
@@ -8,6 +9,13 @@ use tracing::{info, warn};
 
 /// What readiness calls it.
 pub const OVN: &str = "OVN's northbound database";
+
+/// How it stands, for the status page.
+#[must_use]
+pub fn shown(client: &Client) -> page::Connection {
+    let state = client.state();
+    page::Connection { up: matches!(state, State::InSync { .. }), state: state.to_string() }
+}
 
 /// Follows the connection until `stop`, and calls `back` each time that everything was read. Ready is said once: a
 /// controller that has lost OVN is not better restarted.
