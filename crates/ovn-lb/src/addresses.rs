@@ -33,9 +33,10 @@ use groundcrew_core::leader::{Moment, Term};
 use groundcrew_core::provider::{AddressAsk, Caveat, Living, Look, Owned, Owner, ProviderError};
 use groundcrew_core::queue::Queue;
 use k8s_openapi::api::core::v1::Service;
-use kube::api::ListParams;
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::DeserializeGuard;
 use kube::{Api, Client, Resource};
+use prometheus::IntGaugeVec;
 use tokio::sync::{Notify, broadcast};
 use uuid::Uuid;
 
@@ -70,6 +71,8 @@ pub(crate) struct Addresses {
     projects: Projects,
     /// Who gives out new addresses, if it is not the pools.
     kube_ovn: Option<Arc<KubeOvn>>,
+    /// Who has the routers that replies leave by, wherever the addresses are from.
+    routes: Option<Arc<KubeOvn>>,
     deadline: Duration,
     state: Mutex<State>,
     looks: broadcast::Sender<Look>,
@@ -77,6 +80,16 @@ pub(crate) struct Addresses {
     tenants: Queue<EipKey>,
     /// What a pool should say about itself may have changed.
     stirred: Notify,
+}
+
+/// Every `EIp` that there is.
+#[derive(Default)]
+struct Listed {
+    eips: Vec<Seen>,
+    /// Those that the book has, and that are not there.
+    unlisted: BTreeMap<EipKey, Uuid>,
+    /// Those that cannot be read.
+    unread: Vec<EipKey>,
 }
 
 struct State {
@@ -100,6 +113,8 @@ pub(crate) struct Rules {
     pub(crate) projects: Projects,
     /// Who gives out new addresses, if it is not the pools.
     pub(crate) kube_ovn: Option<Arc<KubeOvn>>,
+    /// Who has the routers that replies leave by, wherever the addresses are from.
+    pub(crate) routes: Option<Arc<KubeOvn>>,
     /// How long a released address is not given to anybody.
     pub(crate) rest: Duration,
     /// Whether tenants' own `EIp`s get addresses here.
@@ -115,8 +130,9 @@ impl Addresses {
         rules: Rules,
         deadline: Duration,
         looks: broadcast::Sender<Look>,
+        pools: IntGaugeVec,
     ) -> Self {
-        let Rules { network_type, projects, kube_ovn, rest, serve_eips, take_over } = rules;
+        let Rules { network_type, projects, kube_ovn, routes, rest, serve_eips, take_over } = rules;
         let reader = Reader { cluster, take_over };
         let book = Book::new(reader.clone(), rest, serve_eips);
         let state = Mutex::new(State {
@@ -124,11 +140,11 @@ impl Addresses {
             listed_since: None,
             waiting: BTreeSet::new(),
             unserved: BTreeSet::new(),
-            reports: Reports::default(),
+            reports: Reports::new(pools),
             version: 0,
         });
         let (tenants, stirred) = (Queue::default(), Notify::new());
-        Self { client, reader, network_type, projects, kube_ovn, deadline, state, looks, tenants, stirred }
+        Self { client, reader, network_type, projects, kube_ovn, routes, deadline, state, looks, tenants, stirred }
     }
 
     /// Reads every `EIp` anew: the watch of a process that only followed so far may lag behind its predecessor's last
@@ -139,8 +155,16 @@ impl Addresses {
         }
         // A process that leads from the start has read them in this term.
         let is_fresh = self.lock().listed_since.is_some_and(|since| since >= term.began());
-        let (listed, unlisted) = if is_fresh { Default::default() } else { self.list().await? };
-        self.lock().book.begin(listed, &unlisted, living, Moment::now());
+        let Listed { eips, unlisted, unread } = if is_fresh {
+            Listed { unread: self.lock().book.unread(), ..Listed::default() }
+        } else {
+            self.list().await?
+        };
+        let unread = self.held_by(unread).await?;
+        let mut state = self.lock();
+        state.book.begin(eips, &unlisted, living, Moment::now());
+        state.book.avoid_unread(unread);
+        drop(state);
         self.stirred.notify_one();
         Ok(())
     }
@@ -148,31 +172,52 @@ impl Addresses {
     /// The term has begun, and everything is looked at once. Not before: who looks earlier knows of no term.
     pub(crate) fn begun(&self, living: &[Living]) {
         self.tenants.add_all(self.lock().book.tenants());
-        if let Some(kube_ovn) = &self.kube_ovn {
+        if let Some(routes) = &self.routes {
             let elsewhere = living.iter().filter(|l| self.leaves_elsewhere(&l.owner.key, &l.addresses));
-            kube_ovn.begin_routes(elsewhere.map(|living| living.owner.key.clone()).collect());
+            routes.begin_routes(elsewhere.map(|living| living.owner.key.clone()).collect());
         }
     }
 
-    /// Every `EIp` that there is, and those that the book has and that are not among them.
-    async fn list(&self) -> Result<(Vec<Seen>, BTreeMap<EipKey, Uuid>), Error> {
+    /// Reads all of them.
+    async fn list(&self) -> Result<Listed, Error> {
         let api: Api<DeserializeGuard<EIp>> = Api::all(self.client.clone());
         let mut params = ListParams::default().limit(PAGE);
-        let (mut listed, mut unlisted) = (Vec::new(), self.lock().book.stored());
+        let mut listed = Listed { unlisted: self.lock().book.stored(), ..Listed::default() };
         loop {
             let page = tokio::time::timeout(self.deadline, api.list(&params)).await;
             let page = page.map_err(|_| unanswered("list EIps"))?.map_err(|e| kubernetes("list EIps", &e))?;
             for guarded in page.items {
                 let meta = guarded.meta();
-                unlisted.remove(&EipKey::new(meta.namespace.as_deref(), meta.name.as_deref()));
-                // One that does not parse is told by the watch; the address that it may hold is among the living.
-                listed.extend(guarded.0.ok().and_then(|eip| eip::read(&eip, &self.reader)));
+                let key = EipKey::new(meta.namespace.as_deref(), meta.name.as_deref());
+                listed.unlisted.remove(&key);
+                match guarded.0 {
+                    Ok(eip) => listed.eips.extend(eip::read(&eip, &self.reader)),
+                    // The watch tells of it.
+                    Err(_) => listed.unread.push(key),
+                }
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
-                None => return Ok((listed, unlisted)),
+                None => return Ok(listed),
             }
         }
+    }
+
+    /// The addresses that `EIp`s hold which cannot be read: of them nothing else is asked.
+    async fn held_by(&self, unread: Vec<EipKey>) -> Result<BTreeMap<EipKey, Option<IpAddr>>, Error> {
+        let resource = ApiResource::erase::<EIp>(&());
+        let mut held = BTreeMap::new();
+        for key in unread {
+            let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &key.namespace, &resource);
+            let tried = format!("read EIp {key}");
+            let found = tokio::time::timeout(self.deadline, api.get_opt(&key.name)).await;
+            let found = found.map_err(|_| unanswered(&tried))?.map_err(|error| kubernetes(&tried, &error))?;
+            if let Some(eip) = found {
+                let address = eip.data["status"]["ipAddress"].as_str().and_then(|text| text.trim().parse().ok());
+                held.insert(key, address);
+            }
+        }
+        Ok(held)
     }
 
     /// The addresses of this Service, written down.
@@ -323,7 +368,7 @@ impl Addresses {
     /// Moves on with every change; while it stays, so does everything that is said here of a Service. None where that
     /// depends on others, too.
     pub(crate) fn version(&self) -> Option<u64> {
-        self.kube_ovn.is_none().then(|| self.lock().version)
+        (self.kube_ovn.is_none() && self.routes.is_none()).then(|| self.lock().version)
     }
 
     fn lock(&self) -> Locked<'_> {

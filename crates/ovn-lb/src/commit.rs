@@ -38,10 +38,10 @@ use crate::view::View;
 use batch::Batch;
 use epoch::Epoch;
 
-/// One transaction's worth. The server is blocked for its length, some tenths of a second; but each one makes northd
-/// compute everything anew, so that ten thousand lost rows should come back in a few.
-const MOST_STEPS: usize = 10_000;
-const MOST_BYTES: usize = 4 << 20;
+/// One transaction's worth, five thousand rows on router and switch. The server is blocked for its length, some tenths of
+/// a second; but each one makes northd compute everything anew, so that ten thousand lost rows should come back in a few.
+const MOST_STEPS: usize = 15_000;
+const MOST_BYTES: usize = 8 << 20;
 
 const GLOBAL: &str = "NB_Global";
 

@@ -13,6 +13,7 @@ mod eips;
 mod janitor;
 mod networks;
 mod places;
+mod rooms;
 mod routes;
 #[cfg(test)]
 mod tests;
@@ -50,6 +51,7 @@ use why::Why;
 pub use discover::AddressSource;
 pub(crate) use discover::discover;
 pub(crate) use places::Places;
+pub(crate) use rooms::Rooms;
 pub(crate) use routes::write_routes;
 pub(crate) use watch::{OvnEipSink, SubnetSink, VpcSink};
 

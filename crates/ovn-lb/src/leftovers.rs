@@ -9,28 +9,29 @@ use std::time::Duration;
 
 use groundcrew_api::eip::{EIp, EIpOwner};
 use groundcrew_api::kube_ovn::OvnEip;
-use groundcrew_api::names::{annotation, finalizer, label};
+use groundcrew_api::names::{annotation, class, finalizer, label};
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::leader::Term;
-use groundcrew_core::provider::{ErrorKind, Leftover, Leftovers, Listing, Owner, ProviderError};
+use groundcrew_core::provider::{
+    ErrorKind, Leftover, LeftoverClass, LeftoverKind, Leftovers, Listing, Named, Owner, Presence, ProviderError, User,
+};
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, Resource};
-use ovsdb_client::{Condition, Op, Replica, Uuid, Value};
+use ovsdb_client::{Condition, Config, Op, Replica, Uuid, Value};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
-use crate::args::Args;
 use crate::commit;
 use crate::marks;
 use crate::plan::{GROUP_TABLE, TABLE};
 use crate::view::View;
 
-const ROW: &str = "ovn-load-balancer";
-const GROUP: &str = "ovn-port-group";
-const OVN_EIP: &str = "ovn-eip";
-const EIP: &str = "eip";
+const ROW: LeftoverKind = LeftoverKind { name: "ovn-load-balancer", class: LeftoverClass::LoadBalancer };
+const GROUP: LeftoverKind = LeftoverKind { name: "ovn-port-group", class: LeftoverClass::SecurityGroup };
+const OVN_EIP: LeftoverKind = LeftoverKind { name: "ovn-eip", class: LeftoverClass::FloatingIp };
+const EIP: LeftoverKind = LeftoverKind { name: "eip", class: LeftoverClass::FloatingIp };
 const PAGE: u32 = 250;
 
 /// The leftovers of one cluster in OVN, and its `EIp`s and `OvnEip`s.
@@ -42,10 +43,10 @@ pub struct OvnLeftovers {
 }
 
 impl OvnLeftovers {
-    /// Connects to OVN as the controller does.
+    /// Connects to OVN.
     #[must_use]
-    pub fn new(args: &Args, client: Client, cluster: Arc<str>, deadline: Duration) -> Self {
-        Self { view: View { replica: Replica::open(args.connection.config()) }, client, cluster, deadline }
+    pub fn new(northbound: Config, client: Client, cluster: Arc<str>, deadline: Duration) -> Self {
+        Self { view: View { replica: Replica::open(northbound) }, client, cluster, deadline }
     }
 
     fn rows(&self) -> Result<Vec<Leftover>, ProviderError> {
@@ -57,6 +58,11 @@ impl OvnLeftovers {
                 id: uuid.to_string(),
                 name: row.name.to_string(),
                 about: format!("made for Service {owner}"),
+                gib: None,
+                users: vec![User::Service(owner.key)],
+                created: None,
+                doubt: None,
+                kept: false,
                 command: format!("ovn-nbctl lb-del {uuid}"),
             })
         });
@@ -67,6 +73,11 @@ impl OvnLeftovers {
                 id: uuid.to_string(),
                 name: group.name.to_string(),
                 about: format!("source ranges of Service {owner}"),
+                gib: None,
+                users: vec![User::Service(owner.key)],
+                created: None,
+                doubt: None,
+                kept: false,
                 command: format!("ovn-nbctl pg-del {}", group.name),
             })
         });
@@ -125,22 +136,37 @@ impl OvnLeftovers {
         let delete = Op::delete(table, [Condition::uuid(uuid), ours]);
         let operations: Vec<_> = guard.into_iter().chain([delete]).collect();
         let write = self.view.replica.client().transact(&operations, Instant::now() + self.deadline);
-        let tried = format!("cannot remove {} {}", leftover.kind, leftover.name);
+        let tried = format!("cannot remove {} {}", leftover.kind.name, leftover.name);
         let written = term.write(self.deadline, write).await.map(drop);
         written.map_err(|error| ProviderError::new(ErrorKind::Unavailable, format!("{tried}: {error}")))
     }
 
     /// Refuses what a living Service has.
     async fn check_unused(&self, leftover: &Leftover, owner: &Owner) -> Result<(), ProviderError> {
-        let uid = self.service_uid(&owner.key).await?;
+        let uid = self.living(&owner.key).await?;
         if uid == Some(owner.uid.to_string()) { Err(in_use(leftover, &owner.key)) } else { Ok(()) }
     }
 
-    /// The uid of the Service that has this name now.
-    async fn service_uid(&self, key: &ServiceKey) -> Result<Option<String>, ProviderError> {
+    /// The uid of the Service that has this name now. One that is being deleted waits for its end, and for nothing else.
+    async fn living(&self, key: &ServiceKey) -> Result<Option<String>, ProviderError> {
         let api: Api<Service> = Api::namespaced(self.client.clone(), &key.namespace);
         let found = self.ask(&format!("cannot read Service {key}"), api.get_metadata_opt(&key.name)).await?;
-        Ok(found.and_then(|service| service.metadata.uid))
+        Ok(found
+            .filter(|service| service.metadata.deletion_timestamp.is_none())
+            .and_then(|service| service.metadata.uid))
+    }
+
+    /// Refuses an address that OVN still answers on: the next one who gets it would not.
+    fn check_unserved(&self, leftover: &Leftover, owner: &Owner) -> Result<(), ProviderError> {
+        let user = User::Service(owner.key.clone());
+        match self.rows()?.into_iter().find(|row| row.kind == ROW && row.users.contains(&user)) {
+            None => Ok(()),
+            Some(row) => {
+                let message =
+                    format!("{} {}: load balancer {} is still there", leftover.kind.name, leftover.name, row.name);
+                Err(ProviderError::new(ErrorKind::Conflict, message).with_reason("InUse"))
+            }
+        }
     }
 
     /// An `EIp` has the names of its users only, so that a namesake of one counts for it.
@@ -148,7 +174,7 @@ impl OvnLeftovers {
         let namespace = eip.metadata.namespace.as_deref().unwrap_or_default();
         for user in eip.status.iter().flat_map(|status| &status.owners) {
             let key = ServiceKey::new(namespace, user.owner_ref.as_str());
-            if user.kind != EIpOwner::SERVICE_LB || self.service_uid(&key).await?.is_some() {
+            if user.kind != EIpOwner::SERVICE_LB || self.living(&key).await?.is_some() {
                 return Err(in_use(leftover, &key));
             }
         }
@@ -163,6 +189,7 @@ impl OvnLeftovers {
         let owner = owner(&eip.metadata, &self.cluster).ok_or_else(|| not_ours(leftover))?;
         self.check_unused(leftover, &owner).await?;
         self.check_users(leftover, &eip).await?;
+        self.check_unserved(leftover, &owner)?;
         self.delete(&api, &eip.metadata, &tried, term).await
     }
 
@@ -174,6 +201,7 @@ impl OvnLeftovers {
         let Some(found) = self.ask(&tried, api.get_opt(&leftover.id)).await? else { return Ok(()) };
         let owner = owner(&found.metadata, &self.cluster).ok_or_else(|| not_ours(leftover))?;
         self.check_unused(leftover, &owner).await?;
+        self.check_unserved(leftover, &owner)?;
         for eip in self.labelled::<EIp>("EIps").await? {
             if eip.status.as_ref().is_some_and(|status| status.ovn_eip_ref == leftover.id) {
                 self.check_users(leftover, &eip).await?;
@@ -218,9 +246,13 @@ impl OvnLeftovers {
 }
 
 impl Leftovers for OvnLeftovers {
-    fn kinds(&self) -> &'static [&'static str] {
+    fn kinds(&self) -> &'static [LeftoverKind] {
         // The rules after what they guard.
         &[ROW, GROUP, OVN_EIP, EIP]
+    }
+
+    fn classes(&self) -> &'static [&'static str] {
+        &[class::OVN]
     }
 
     async fn find(&self) -> Result<Listing<Leftover>, ProviderError> {
@@ -231,7 +263,18 @@ impl Leftovers for OvnLeftovers {
             let (Some(owner), Some(name)) = (owner(&metadata, &self.cluster), metadata.name) else { continue };
             let command = format!("kubectl delete ovn-eip {name}");
             let about = format!("made for Service {owner}");
-            items.push(Leftover { kind: OVN_EIP, id: name.clone(), name, about, command });
+            items.push(Leftover {
+                kind: OVN_EIP,
+                id: name.clone(),
+                name,
+                about,
+                gib: None,
+                users: vec![User::Service(owner.key)],
+                created: None,
+                doubt: None,
+                kept: false,
+                command,
+            });
         }
         for eip in self.labelled::<EIp>("EIps").await? {
             let EIp { metadata, status, .. } = eip;
@@ -241,11 +284,26 @@ impl Leftovers for OvnLeftovers {
                 kind: EIP,
                 id: format!("{}/{name}", owner.key.namespace),
                 about: format!("{address}, made for Service {owner}"),
+                gib: None,
+                doubt: None,
+                kept: false,
                 command: format!("kubectl -n {} delete eip {name}", owner.key.namespace),
+                users: vec![User::Service(owner.key)],
+                created: None,
                 name,
             });
         }
         Ok(Listing::complete(items))
+    }
+
+    async fn presence(&self, named: &Named) -> Result<Presence, ProviderError> {
+        let Named::LoadBalancer { class: Some(served_by), service, .. } = named else { return Ok(Presence::Unknown) };
+        if served_by != class::OVN {
+            return Ok(Presence::Unknown);
+        }
+        let user = User::Service(service.clone());
+        let there = self.find().await?.items.iter().any(|leftover| leftover.users.contains(&user));
+        Ok(if there { Presence::There } else { Presence::Gone })
     }
 
     async fn remove(&self, leftover: &Leftover, term: &Term) -> Result<(), ProviderError> {
@@ -253,7 +311,7 @@ impl Leftovers for OvnLeftovers {
             ROW | GROUP => self.remove_row(leftover, term).await,
             OVN_EIP => self.remove_ovn_eip(leftover, term).await,
             EIP => self.remove_eip(leftover, term).await,
-            kind => Err(ProviderError::new(ErrorKind::Invalid, format!("{kind} is none of OVN's kinds"))),
+            kind => Err(ProviderError::new(ErrorKind::Invalid, format!("{} is none of OVN's kinds", kind.name))),
         }
     }
 }
@@ -274,11 +332,11 @@ fn owner(meta: &ObjectMeta, cluster: &str) -> Option<Owner> {
 }
 
 fn in_use(leftover: &Leftover, service: &ServiceKey) -> ProviderError {
-    let message = format!("{} {} is in use: delete Service {service} first", leftover.kind, leftover.name);
+    let message = format!("{} {} is in use: delete Service {service} first", leftover.kind.name, leftover.name);
     ProviderError::new(ErrorKind::Conflict, message).with_reason("InUse")
 }
 
 fn not_ours(leftover: &Leftover) -> ProviderError {
-    let message = format!("{} {} does not carry this cluster's mark any more", leftover.kind, leftover.name);
+    let message = format!("{} {} does not carry this cluster's mark any more", leftover.kind.name, leftover.name);
     ProviderError::new(ErrorKind::Denied, message)
 }

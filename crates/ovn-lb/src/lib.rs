@@ -17,6 +17,7 @@ mod commit;
 mod desired;
 mod error;
 mod fence;
+mod few;
 mod health;
 mod kube_ovn;
 mod leftovers;
@@ -38,19 +39,21 @@ mod testing;
 mod unseen;
 mod view;
 mod waiting;
+mod ways;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use groundcrew_core::drift::Attribute;
 use groundcrew_core::leader::Term;
+use groundcrew_core::metrics::Register;
 use groundcrew_core::runtime::{Runtime, StartError};
 use groundcrew_core::service;
 use groundcrew_core::watch::{Guarded, follow};
 use groundcrew_ovn::OVN;
 use kube::Api;
 use ovsdb_client::Replica;
-use tokio::sync::{broadcast, mpsc, watch};
+use tokio::sync::{broadcast, watch};
 
 pub use args::{Args, ReturnRoutes};
 pub use kube_ovn::AddressSource;
@@ -60,13 +63,14 @@ pub use rows::{RowsArgs, rows};
 use addresses::{Addresses, EipSink, NodeSink, PoolSink, Rules};
 use commit::Committer;
 use desired::Site;
-use kube_ovn::{KubeOvn, OvnEipSink, SubnetSink, VpcSink, discover, write_routes};
+use kube_ovn::{KubeOvn, OvnEipSink, Rooms, SubnetSink, VpcSink, discover, write_routes};
 use memo::{Memos, Plans};
 use metrics::Metrics;
 use northd::Northd;
 use ports::Ports;
 use projects::{ProjectSink, Projects};
 use provider::Ovn;
+use shift::Evidence;
 use unseen::Unseen;
 use view::View;
 use waiting::Waiting;
@@ -85,6 +89,13 @@ const ELECTION: Duration = Duration::from_millis(300);
 /// Looks that nobody has taken yet; past it everything is looked at instead.
 const MOST_LOOKS: usize = 16_384;
 
+/// Describes the metrics of the controller.
+pub fn describe(register: &dyn Register) -> prometheus::Result<()> {
+    service::describe(register)?;
+    groundcrew_core::watch::describe(register)?;
+    Metrics::new(register).map(drop)
+}
+
 /// Starts the controller on this runtime. Returns once the API server has said what it serves; what is still missing then
 /// is told by `/readyz`. `attribute` is shown every change of OVN that takes something, and asked who made it when that
 /// was ours.
@@ -95,7 +106,7 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
     let (waiting, ports) = (Waiting::default(), Arc::new(Ports::new(args.connection.config())));
     let looks = broadcast::Sender::new(MOST_LOOKS);
     let (cluster, deadline) = (runtime.cluster_id.clone(), runtime.write_deadline);
-    let found = discover(runtime, args.address_source).await?;
+    let Some(found) = discover(runtime, args.address_source).await? else { return Ok(()) };
     let projects = Projects::default();
     let rules = kube_ovn::Rules { take_over: args.take_over, write_routes: args.return_routes == ReturnRoutes::Write };
     let kube_ovn = found.kube_ovn.then(|| {
@@ -108,12 +119,14 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
             network_type: args.network_type,
             projects: projects.clone(),
             kube_ovn: kube_ovn.clone().filter(|_| found.addresses),
+            routes: kube_ovn.clone(),
             rest: args.address_rest,
             serve_eips: args.serve_eips,
             take_over: args.take_over,
         },
         deadline,
         looks.clone(),
+        metrics.pools.clone(),
     ));
     let northd = Northd::new(view.replica.clone(), looks.clone());
     let (committer, committing) =
@@ -134,18 +147,21 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
     let (begun, term) = watch::channel(None);
     if let Some(kube_ovn) = &kube_ovn {
         follow_kube_ovn(runtime, kube_ovn, &addresses, &term)?;
+        runtime.registry.register(Box::new(Rooms::new(kube_ovn.clone())?))?;
     }
     follow_addresses(runtime, &addresses)?;
     let (ready, stop) = (&runtime.ready, runtime.tasks.stop());
     let client_ = view.replica.client().clone();
     let connection = groundcrew_ovn::follow(client_, metrics.connected, ready.clone(), stop.clone(), || {});
     runtime.tasks.spawn("OVN connection", connection);
+    let (pools, client_) = (addresses.clone(), view.replica.client().clone());
+    runtime.board.show_pools(move || pools.shown());
+    runtime.board.show_connection(OVN, move || groundcrew_ovn::shown(&client_));
     runtime.tasks.spawn("OVN commits", committing);
     runtime.tasks.spawn("OVN ports", ports.clone().follow(waiting.clone(), looks.clone(), stop.clone()));
     runtime.tasks.spawn("ovn-northd", northd.clone().follow(stop.clone()));
-    let (evidence, changes) = mpsc::unbounded_channel();
-    let shifts = shift::follow(changes, cluster.clone(), attribute.clone(), stop.clone());
-    runtime.tasks.spawn("OVN shifts", shifts);
+    let evidence = Arc::new(Evidence::new(attribute, cluster.clone()));
+    runtime.tasks.spawn("OVN shifts", evidence.clone().tidy(stop.clone()));
 
     let avoiding = addresses::avoid(addresses.clone(), view.clone(), stop.clone());
     runtime.tasks.spawn("taken addresses", avoiding);
@@ -170,7 +186,6 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
         northd,
         addresses,
         begun,
-        attribute,
         evidence,
         waiting,
         ports,

@@ -9,9 +9,11 @@ use ovsdb_client::{Row, RowId, Rows, Set, Uuid};
 
 use crate::marks;
 use crate::northbound::{
-    Acl, HealthCheck, Kind, LoadBalancer, LogicalRouterPort, Northbound, PortGroup, SwitchRouterPort,
+    Acl, HealthCheck, Kind, LoadBalancer, LogicalRouterPort, Northbound, PortGroup, RouterPolicy, StaticRoute,
+    SwitchRouterPort,
 };
 use crate::waiting::{Obstacle, Waiting};
+use crate::ways;
 
 /// `before` is where rows are that are gone now: the owner of a deleted row is still in it.
 pub(crate) fn looks(
@@ -20,10 +22,10 @@ pub(crate) fn looks(
     rows: &Rows,
     cluster: &str,
     waiting: &Waiting,
-) -> Vec<Look> {
-    let Rows::Some(rows) = rows else { return vec![Look::Everywhere] };
+) -> Option<Look> {
+    let Rows::Some(rows) = rows else { return Some(Look::Everywhere) };
     let change = Change { before, after, cluster, waiting };
-    let (mut services, mut routers) = (BTreeSet::new(), BTreeSet::new());
+    let (mut services, mut routers) = (Vec::new(), BTreeSet::new());
     for RowId { table, uuid } in rows {
         if **table == *LoadBalancer::TABLE {
             change.row(*uuid, &mut services);
@@ -31,6 +33,8 @@ pub(crate) fn looks(
             change.check(*uuid, &mut services);
         } else if **table == *LogicalRouterPort::TABLE {
             routers.extend(change.routers_with(*uuid));
+        } else if **table == *StaticRoute::TABLE || **table == *RouterPolicy::TABLE {
+            services.extend(waiting.take(&Obstacle::Ways));
         } else if **table == *SwitchRouterPort::TABLE {
             routers.extend(change.routers_behind(*uuid));
         } else if **table == *PortGroup::TABLE {
@@ -48,7 +52,9 @@ pub(crate) fn looks(
         services.extend(change.behind(&routers));
         services.extend(routers.iter().flat_map(|name| waiting.take(&Obstacle::Ports(name.to_string()))));
     }
-    services.into_iter().map(Look::At).collect()
+    services.sort_unstable();
+    services.dedup();
+    (!services.is_empty()).then_some(Look::These(services))
 }
 
 struct Change<'a> {
@@ -59,7 +65,7 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    fn row(&self, uuid: Uuid, services: &mut BTreeSet<ServiceKey>) {
+    fn row(&self, uuid: Uuid, services: &mut Vec<ServiceKey>) {
         for nb in [self.before, self.after] {
             let Some(row) = nb.load_balancers.get(uuid) else { continue };
             match marks::owner(&row.external_ids, self.cluster) {
@@ -70,19 +76,19 @@ impl Change<'_> {
     }
 
     /// One that is made or goes does so with the row that refers to it.
-    fn check(&self, uuid: Uuid, services: &mut BTreeSet<ServiceKey>) {
+    fn check(&self, uuid: Uuid, services: &mut Vec<ServiceKey>) {
         let rows = self.after.load_balancers.find(|by| &by.health_check, uuid);
         services
             .extend(rows.filter_map(|(_, row)| marks::owner(&row.external_ids, self.cluster)).map(|owner| owner.key));
     }
 
-    fn group(&self, uuid: Uuid, services: &mut BTreeSet<ServiceKey>) {
+    fn group(&self, uuid: Uuid, services: &mut Vec<ServiceKey>) {
         let groups = [self.before, self.after].into_iter().filter_map(|nb| nb.port_groups.get(uuid));
         services.extend(groups.filter_map(|group| Some(marks::owner(&group.external_ids, self.cluster)?.key)));
     }
 
     /// As with a health check; but a rule whose marks were taken is out of our sight, and known by its group alone.
-    fn rule(&self, uuid: Uuid, services: &mut BTreeSet<ServiceKey>) {
+    fn rule(&self, uuid: Uuid, services: &mut Vec<ServiceKey>) {
         let groups = self.after.port_groups.find(|by| &by.acl, uuid);
         services.extend(groups.filter_map(|(_, group)| Some(marks::owner(&group.external_ids, self.cluster)?.key)));
     }
@@ -95,14 +101,15 @@ impl Change<'_> {
         ports.flat_map(|port| self.routers_with(port)).collect()
     }
 
-    fn place(&self, kind: Kind, uuid: Uuid, services: &mut BTreeSet<ServiceKey>) {
+    fn place(&self, kind: Kind, uuid: Uuid, services: &mut Vec<ServiceKey>) {
         let (before, after) = (self.before.place(kind, uuid), self.after.place(kind, uuid));
         self.regrouped(kind, uuid, services);
         if let (Some((name, were)), Some((same, are))) = (before, after)
             && name == same
         {
-            // Others' members come and go all the time; ours that went were taken.
-            services.extend(were.difference(are).filter_map(|member| self.service_of(*member)));
+            // Others' members come and go all the time; ours that went were taken. A row that is gone tells that itself.
+            let taken = were.difference(are).filter_map(|member| self.after.load_balancers.get(*member));
+            services.extend(taken.filter_map(|row| Some(marks::owner(&row.external_ids, self.cluster)?.key)));
             return;
         }
         for name in [before, after].into_iter().flatten().map(|(name, _)| name) {
@@ -112,7 +119,7 @@ impl Change<'_> {
     }
 
     /// Whoever is in a group that a router or switch got or lost, or waits for one.
-    fn regrouped(&self, kind: Kind, uuid: Uuid, services: &mut BTreeSet<ServiceKey>) {
+    fn regrouped(&self, kind: Kind, uuid: Uuid, services: &mut Vec<ServiceKey>) {
         let none = Set::default();
         let on = |nb: &Northbound| nb.groups_on(kind, uuid).unwrap_or(&none).iter().copied().collect::<BTreeSet<_>>();
         for group in on(self.before).symmetric_difference(&on(self.after)) {
@@ -122,11 +129,14 @@ impl Change<'_> {
         }
     }
 
-    /// The name of a router that got or lost a port or its chassis: other backends are inside its project now.
+    /// The name of a router that got or lost a port or its chassis: other backends are inside its project now. Or a route:
+    /// replies may leave another way.
     fn moved_ports(&self, uuid: Uuid) -> Option<Arc<str>> {
         let (before, after) = (self.before.routers.get(uuid)?, self.after.routers.get(uuid)?);
         let same = before.ports == after.ports && before.is_bound() == after.is_bound();
-        (!same).then(|| after.name.clone())
+        // Routes matter only where there is more than one way out.
+        let rerouted = || before.static_routes != after.static_routes || before.policies != after.policies;
+        (!same || (rerouted() && ways::are_several(&after.name, self.after))).then(|| after.name.clone())
     }
 
     /// The names of the routers that have this port.
@@ -173,11 +183,11 @@ mod tests {
         let mut touched = Touched::default();
         apply(&updates.to_string(), nb, &mut touched).unwrap();
         let looks = looks(&before, nb, &Rows::Some(touched.into_rows()), "c1", waiting);
-        let names = looks.into_iter().map(|look| match look {
-            Look::At(key) => key.to_string(),
-            Look::Everywhere => "everywhere".to_owned(),
-        });
-        names.collect()
+        match looks {
+            None => Vec::new(),
+            Some(Look::These(keys)) => keys.iter().map(ToString::to_string).collect(),
+            Some(other) => vec![format!("{other:?}")],
+        }
     }
 
     fn uuid(n: u128) -> Uuid {

@@ -4,22 +4,7 @@ use groundcrew_core::key::ServiceKey;
 use groundcrew_core::provider::{Owner, Protocol};
 use ovsdb_client::{StrMap, Uuid};
 
-/// The cluster that made the row.
-pub(crate) const CLUSTER: &str = "groundcrew-cluster";
-/// The Service's namespace.
-pub(crate) const NAMESPACE: &str = "groundcrew-namespace";
-/// The Service's name.
-pub(crate) const SERVICE: &str = "groundcrew-service";
-/// The Service's uid: a namesake that was made later is another owner.
-pub(crate) const UID: &str = "groundcrew-uid";
-/// What we last wrote, in short: who reads the database can tell a change of ours from one behind our back.
-pub(crate) const HASH: &str = "groundcrew-hash";
-/// The router that the row was attached to, so that it can be taken from it when another one is configured.
-pub(crate) const ROUTER: &str = "groundcrew-router";
-/// The switch, likewise.
-pub(crate) const SWITCH: &str = "groundcrew-switch";
-/// The group, if it was attached by way of one.
-pub(crate) const GROUP: &str = "groundcrew-group";
+pub(crate) use groundcrew_ovn::mark::{CLUSTER, GROUP, HASH, NAMESPACE, ROUTER, SERVICE, SWITCH, UID};
 
 /// What a row other than a load balancer is for. The server is asked for rows by this pair, so it is the same in all
 /// clusters.

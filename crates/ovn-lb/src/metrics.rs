@@ -1,7 +1,8 @@
 //! What an operator can see of the way to OVN.
 
-use groundcrew_core::metrics::{counters, gauge, seconds};
-use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Registry};
+pub(crate) use groundcrew_core::metrics::pool_addresses;
+use groundcrew_core::metrics::{Register, counters, gauge, histogram, seconds};
+use prometheus::{Histogram, IntCounterVec, IntGauge, IntGaugeVec};
 
 use crate::commit::Refusal;
 
@@ -10,11 +11,12 @@ pub(crate) struct Metrics {
     pub(crate) connected: IntGauge,
     pub(crate) commits: IntCounterVec,
     changes: Histogram,
+    pub(crate) pools: IntGaugeVec,
     pub(crate) transact: Histogram,
 }
 
 impl Metrics {
-    pub(crate) fn new(registry: &Registry) -> prometheus::Result<Self> {
+    pub(crate) fn new(registry: &dyn Register) -> prometheus::Result<Self> {
         let commits = counters(
             registry,
             "groundcrew_ovn_commits_total",
@@ -26,10 +28,10 @@ impl Metrics {
             commits.with_label_values(&[outcome]);
         }
         let help = "Services that one transaction served.";
-        let buckets = vec![1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0];
-        let changes =
-            Histogram::with_opts(HistogramOpts::new("groundcrew_ovn_commit_services_count", help).buckets(buckets))?;
-        registry.register(Box::new(changes.clone()))?;
+        let buckets = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0];
+        let changes = histogram(registry, "groundcrew_ovn_commit_services", help, &buckets)?;
+        let pools = pool_addresses("AddressPool")?;
+        registry.register(Box::new(pools.clone()))?;
         Ok(Self {
             connected: gauge(
                 registry,
@@ -38,6 +40,7 @@ impl Metrics {
             )?,
             commits,
             changes,
+            pools,
             transact: seconds(registry, "groundcrew_ovn_transact_seconds", "Time from a transaction to its answer.")?,
         })
     }

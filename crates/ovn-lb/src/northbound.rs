@@ -1,6 +1,7 @@
 //! What we read of OVN's northbound database. Only columns that every version of OVN since 21.03 has.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -45,6 +46,8 @@ ovsdb_client::table! {
         pub(crate) load_balancer: Set<Uuid>,
         pub(crate) load_balancer_group: Set<Uuid> = optional,
         pub(crate) ports: Set<Uuid>,
+        pub(crate) static_routes: Set<Uuid>,
+        pub(crate) policies: Set<Uuid>,
         /// With `chassis` it is on that one as a whole, and has no gateway ports.
         pub(crate) options: StrMap,
     }
@@ -68,6 +71,25 @@ ovsdb_client::table! {
     }
     indexes LogicalRouterPortsBy {
         name: Arc<str> = |row| Some(row.name.clone()),
+    }
+}
+
+ovsdb_client::table! {
+    /// Where a router sends packets by their destination, or with the policy `src-ip` by their source.
+    pub(crate) struct StaticRoute = "Logical_Router_Static_Route" {
+        pub(crate) policy: Option<Box<str>>,
+        pub(crate) ip_prefix: Box<str>,
+        pub(crate) nexthop: Box<str>,
+    }
+}
+
+ovsdb_client::table! {
+    /// Where a router sends what matches, whatever its routes say.
+    pub(crate) struct RouterPolicy = "Logical_Router_Policy" {
+        pub(crate) r#match: Box<str>,
+        pub(crate) action: Box<str>,
+        pub(crate) nexthop: Option<Box<str>>,
+        pub(crate) nexthops: Set<Box<str>> = optional,
     }
 }
 
@@ -162,6 +184,8 @@ ovsdb_client::database! {
         pub(crate) health_checks: HealthCheck,
         pub(crate) routers: LogicalRouter,
         pub(crate) router_ports: LogicalRouterPort,
+        pub(crate) static_routes: StaticRoute,
+        pub(crate) router_policies: RouterPolicy,
         pub(crate) nats: Nat,
         pub(crate) switches: LogicalSwitch,
         pub(crate) groups: LoadBalancerGroup = optional,
@@ -232,6 +256,35 @@ impl LogicalRouterPort {
     }
 }
 
+impl StaticRoute {
+    fn is_by_source(&self) -> bool {
+        self.policy.as_deref() == Some("src-ip")
+    }
+
+    fn is_default(&self) -> bool {
+        !self.is_by_source() && matches!(&*self.ip_prefix, "0.0.0.0/0" | "::/0")
+    }
+}
+
+impl RouterPolicy {
+    /// The next hops of what comes from there. Only addresses and networks are read of the match, and nothing where it
+    /// denies them.
+    fn hops_from(&self, source: IpAddr) -> impl Iterator<Item = IpAddr> {
+        let words =
+            self.r#match.split(|c: char| c.is_whitespace() || "{},()=".contains(c)).filter(|word| !word.is_empty());
+        let named: Vec<_> = words
+            .skip_while(|word| !matches!(*word, "ip4.src" | "ip6.src"))
+            .take_while(|word| !matches!(*word, "ip4.dst" | "ip6.dst"))
+            .collect();
+        let denies = named.get(1) == Some(&"!");
+        let is_it =
+            |word: &&str| word.parse() == Ok(source) || word.parse::<IpNet>().is_ok_and(|net| net.contains(&source));
+        let applies = &*self.action == "reroute" && !denies && named.iter().any(is_it);
+        let hops = self.nexthop.iter().chain(&self.nexthops).filter(move |_| applies);
+        hops.filter_map(|hop| hop.parse().ok())
+    }
+}
+
 impl SwitchRouterPort {
     /// The router's side of it.
     pub(crate) fn router_port(&self) -> Option<&str> {
@@ -243,9 +296,8 @@ impl SwitchRouterPort {
 impl Northbound {
     /// The ports of a router of this name; of several none is meant.
     fn ports_of(&self, router: &str) -> impl Iterator<Item = &Arc<LogicalRouterPort>> {
-        let mut routers = self.routers.find(|by| &by.name, router);
-        let only = routers.next().filter(|_| routers.next().is_none());
-        only.into_iter().flat_map(|(_, router)| router.ports.iter().filter_map(|port| self.router_ports.get(*port)))
+        let ports = self.only(router).into_iter().flat_map(|router| router.ports.iter());
+        ports.filter_map(|port| self.router_ports.get(*port))
     }
 
     /// The ports by which switches lead to this router.
@@ -267,6 +319,39 @@ impl Northbound {
         let (Some((_, router)), None) = (routers.next(), routers.next()) else { return BTreeSet::new() };
         let ports = router.ports.iter().filter_map(|port| self.router_ports.get(*port));
         ports.filter(|port| !port.is_external()).flat_map(|port| port.networks().collect::<Vec<_>>()).collect()
+    }
+
+    /// The networks that a router leads out to, by its gateway ports.
+    pub(crate) fn outside(&self, router: &str) -> Vec<Vec<IpNet>> {
+        self.ports_of(router).filter(|port| port.is_external()).map(|port| port.networks().collect()).collect()
+    }
+
+    /// Where a router sends what it has no other route for.
+    pub(crate) fn default_hops(&self, router: &str) -> impl Iterator<Item = IpAddr> {
+        self.routes_of(router).filter(|route| route.is_default()).filter_map(|route| route.nexthop.parse().ok())
+    }
+
+    /// Where a router sends what comes from there, whatever its destination.
+    pub(crate) fn hops_from(&self, router: &str, source: IpAddr) -> impl Iterator<Item = IpAddr> {
+        let from = move |route: &&Arc<StaticRoute>| {
+            let prefix = route.ip_prefix.parse::<IpNet>().map(|net| net.contains(&source));
+            route.is_by_source() && (prefix == Ok(true) || route.ip_prefix.parse() == Ok(source))
+        };
+        let by_route = self.routes_of(router).filter(from).filter_map(|route| route.nexthop.parse().ok());
+        let policies = self.only(router).into_iter().flat_map(|router| router.policies.iter());
+        let policies = policies.filter_map(|policy| self.router_policies.get(*policy));
+        by_route.chain(policies.flat_map(move |policy| policy.hops_from(source)))
+    }
+
+    fn routes_of(&self, router: &str) -> impl Iterator<Item = &Arc<StaticRoute>> {
+        let ids = self.only(router).into_iter().flat_map(|router| router.static_routes.iter());
+        ids.filter_map(|route| self.static_routes.get(*route))
+    }
+
+    /// The router of this name; of several none is meant.
+    fn only(&self, router: &str) -> Option<&Arc<LogicalRouter>> {
+        let mut routers = self.routers.find(|by| &by.name, router);
+        routers.next().filter(|_| routers.next().is_none()).map(|(_, router)| router)
     }
 
     /// Whether a router of this name is on one chassis as a whole.

@@ -235,6 +235,7 @@ mod tests {
         let name = |look| match look {
             Look::At(key) => key.name.to_string(),
             Look::Everywhere => "everywhere".to_owned(),
+            other => format!("{other:?}"),
         };
         let mut names: Vec<_> = looks.into_iter().map(name).collect();
         names.sort_unstable();

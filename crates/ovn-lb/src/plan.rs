@@ -25,7 +25,7 @@ use crate::northbound::{Kind, LoadBalancer, Northbound, Place};
 pub(crate) use checks::Checks;
 use groups::{leave_group, unproven};
 pub(crate) use guards::GROUP_TABLE;
-pub(crate) use legacy::{Legacy, legacy};
+pub(crate) use legacy::{Legacy, discard, legacy};
 pub(crate) use step::{Step, TABLE, attach};
 
 /// The steps for one Service, and what stands in the way of others.

@@ -10,15 +10,15 @@ use groundcrew_api::names::annotation::{
 };
 use groundcrew_api::names::finalizer;
 use groundcrew_core::drift::Attribute;
-use groundcrew_core::leader::{Moment, Term};
+use groundcrew_core::leader::Term;
 use groundcrew_core::provider::{
     Caveat, Difference, Held, Ingress, IpMode, Listing, Living, LoadBalancers, Look, Owned, Owner, ProviderError,
-    Reachable, Verdict, Wanted,
+    Reachable, Routable, Verdict, Wanted,
 };
 use groundcrew_core::runtime::Readiness;
 use ovsdb_client::StrMap;
-use tokio::sync::{broadcast, mpsc, watch};
-use tracing::debug;
+use tokio::sync::{broadcast, watch};
+use tracing::{debug, info};
 
 use crate::addresses::{Addresses, bound_to, taken};
 use crate::commit::Committer;
@@ -33,10 +33,11 @@ use crate::northbound::Northbound;
 use crate::northd::Northd;
 use crate::plan::{self, Legacy, Plan, Step, legacy, plan};
 use crate::ports::Ports;
-use crate::shift;
+use crate::shift::Evidence;
 use crate::unseen::Unseen;
 use crate::view::View;
 use crate::waiting::{Obstacle, Waiting};
+use crate::ways;
 
 /// How often a reconcile plans again because somebody was quicker, before it gives way to others.
 const ATTEMPTS: usize = 4;
@@ -53,8 +54,7 @@ pub(crate) struct Ovn {
     pub(crate) unseen: Unseen,
     pub(crate) memos: Memos,
     pub(crate) plans: Plans,
-    pub(crate) attribute: Arc<dyn Attribute>,
-    pub(crate) evidence: mpsc::UnboundedSender<shift::Seen>,
+    pub(crate) evidence: Arc<Evidence>,
     pub(crate) ports: Arc<Ports>,
     pub(crate) health_check_sources: Vec<IpAddr>,
     pub(crate) looks: broadcast::Sender<Look>,
@@ -71,7 +71,7 @@ impl Ovn {
         let mut desired = desired(&want, &self.site);
         let kept = self.addresses.kept(&want.ask);
         let mut caveats = self.addresses.caveats(&want.ask);
-        caveats.extend(outside.into_iter().chain(kept).chain(self.addresses.missing_routes(&want)));
+        caveats.extend(outside.into_iter().chain(kept).chain(self.missing_routes(&want, &router, nb)));
         match health::asked(&want) {
             Ok(None) => {}
             Ok(Some(options)) => caveats.extend(self.probe(&mut desired, &options, nb)?),
@@ -79,6 +79,18 @@ impl Ovn {
         }
         caveats.extend(self.not_taken_over(&desired, nb));
         Ok((desired, caveats))
+    }
+
+    /// What keeps the backends of this Service from answering on its addresses.
+    fn missing_routes(&self, want: &Wanted, router: &str, nb: &Northbound) -> Vec<Caveat> {
+        if self.addresses.has_routers() {
+            return self.addresses.missing_routes(want);
+        }
+        let missing = ways::missing(want, router, nb);
+        if !missing.is_empty() {
+            self.waiting.add(Obstacle::Ways, &want.owner().key);
+        }
+        missing
     }
 
     /// A row under the name that kube-dc had for this Service, but not with its addresses.
@@ -146,7 +158,7 @@ impl Ovn {
             }
             if !found.steps.is_empty() {
                 debug!(service = %desired.owner, steps = found.steps.len(), "writing to OVN: {}", found.show());
-                let under_way = self.unseen.write(vec![desired.owner.key.clone()], &self.view.replica);
+                let under_way = self.unseen.write(vec![desired.owner.key.clone()], &self.view.replica, &self.looks);
                 let committed = self.committer.commit(found.steps, term).await;
                 drop(under_way);
                 match committed {
@@ -167,7 +179,8 @@ impl Ovn {
     fn reachable(&self, want: &Wanted, caveats: Vec<Caveat>) -> Reachable {
         // The packets that a node sees were addressed by OVN: it must not take the address for its own.
         let ingress = want.addresses.iter().map(|address| Ingress { address: *address, mode: IpMode::Proxy }).collect();
-        Reachable { ingress, realised: self.northd.realised(&want.owner().key), caveats }
+        let realised = self.northd.realised(&want.owner().key);
+        Reachable { ingress, realised, routable: Routable::Unasked, caveats }
     }
 
     /// Says what is waited for, and then looks once more: what comes before it is said wakes nobody.
@@ -230,7 +243,7 @@ impl LoadBalancers for Ovn {
         }
         drop(nb);
         let services = wants.iter().map(|want| want.owner().key.clone()).collect();
-        let under_way = self.unseen.write(services, &self.view.replica);
+        let under_way = self.unseen.write(services, &self.view.replica, &self.looks);
         let mut outcomes = self.committer.commit_all(steps, term).await.into_iter();
         drop(under_way);
         let answers = wants.iter().zip(planned).map(|(want, planned)| {
@@ -247,7 +260,7 @@ impl LoadBalancers for Ovn {
     }
 
     fn attribution(&self) -> Arc<dyn Attribute> {
-        self.attribute.clone()
+        self.evidence.clone()
     }
 
     /// The row first: an address that is given to somebody else must not answer here any more.
@@ -257,6 +270,15 @@ impl LoadBalancers for Ovn {
         self.memos.forget(owner.uid);
         self.plans.forget(owner.uid);
         Ok(self.addresses.release(owner, term).await?)
+    }
+
+    async fn release_inherited(&self, owner: &Owner, addresses: &[IpAddr], term: &Term) -> Result<(), ProviderError> {
+        let steps = plan::discard(owner, addresses, &*self.view.now()?);
+        if !steps.is_empty() {
+            info!(service = %owner, rows = steps.len(), "taking away what kube-dc left for a Service that goes");
+            self.committer.commit(steps, term).await?;
+        }
+        self.release(owner, term).await
     }
 
     fn verify(&self, want: &Wanted) -> Verdict {
@@ -270,11 +292,13 @@ impl LoadBalancers for Ovn {
         let settled = self.addresses.settled(&want.ask);
         let (router, switch) = (self.site.router_of(&key.namespace), self.site.switch_of(&key.namespace));
         let question = Question { uid: *uid, fingerprint, router: &router, switch: &switch, addresses, nb: &nb };
-        // What kube-ovn says about its addresses and routes is no part of the memo.
-        let is_safe =
-            self.addresses.caveats(&want.ask).is_empty() && !self.addresses.leaves_elsewhere(key, &want.addresses);
+        // What is said about addresses at kube-ovn, and about routes, is no part of the memo.
+        let is_safe = self.addresses.caveats(&want.ask).is_empty()
+            && !self.addresses.leaves_elsewhere(key, &want.addresses)
+            && !ways::are_several(&router, &nb);
         let is_settled = settled.as_ref() == Some(&want.addresses) && is_safe;
         if is_settled && self.memos.holds(&question) {
+            self.plans.forget(*uid);
             return Verdict::Same(self.reachable(want, Vec::new()));
         }
         let (mut differences, caveats) = match self.wish(want, &nb) {
@@ -283,11 +307,15 @@ impl LoadBalancers for Ovn {
                 let differences = plan.differences();
                 if plan.held.is_empty() && !plan.steps.is_empty() && self.begun.borrow().is_some() {
                     self.plans.keep(*uid, fingerprint, plan.steps, caveats.clone());
+                } else {
+                    // One of an earlier look would be carried out in its place.
+                    self.plans.forget(*uid);
                 }
                 (differences, caveats)
             }
             Err(Error::OutOfSight { .. }) => return Verdict::Unknown,
             Err(error) => {
+                self.plans.forget(*uid);
                 let expected = "a Service that can be served".into();
                 (vec![Difference { kind: "refused", expected, found: error.to_string() }], Vec::new())
             }
@@ -328,11 +356,11 @@ impl LoadBalancers for Ovn {
         let (cluster, waiting, unseen) = (self.site.cluster.clone(), self.waiting.clone(), self.unseen.clone());
         let evidence = self.evidence.clone();
         let rows = self.view.replica.changes().into_stream().flat_map(move |changed| {
-            let looks = looks(&changed.before, &changed.after, &changed.rows, &cluster, &waiting);
-            let written = unseen.passed(changed.after.generation()).into_iter().map(Look::At);
-            // Nobody asks any more when the process ends.
-            let _ = evidence.send((Moment::now(), changed));
-            stream::iter(looks.into_iter().chain(written))
+            let mut look = looks(&changed.before, &changed.after, &changed.rows, &cluster, &waiting);
+            let in_passing = unseen.passed(changed.after.generation(), &mut look);
+            // What our own writes changed is evidence of nobody.
+            evidence.add(changed, look.is_some());
+            stream::iter(look.into_iter().chain(in_passing))
         });
         let addresses = stream::unfold(self.looks.subscribe(), |mut looks| async move {
             match looks.recv().await {

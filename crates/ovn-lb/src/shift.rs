@@ -1,44 +1,106 @@
-//! What a change took from OVN, counted: the evidence for who made it. It is gathered beside the repair, not on its way.
+//! What a change took from OVN, counted: the evidence for who made it. It is read when somebody asks for it, which is after
+//! the repair, and never on its way.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use groundcrew_api::names::kube_ovn::is_own_load_balancer;
-use groundcrew_core::drift::{Attribute, Shift};
+use groundcrew_core::drift::{Attribute, Cause, Round, Shift};
 use groundcrew_core::leader::Moment;
 use ovsdb_client::{Changed, Row, Rows, Table, Uuid};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::marks;
-use crate::northbound::{LoadBalancer, Northbound};
+use crate::northbound::{Kind, LoadBalancer, Northbound};
 
-/// Whoever puts right what is gone goes first.
-const AFTER_THE_REPAIR: Duration = Duration::from_millis(5);
+/// What nobody has asked for by then is read all the same: it keeps old rows in memory.
+const KEPT_FOR: Duration = Duration::from_secs(1);
 
-/// A change, and when it was seen. It comes from the listener that has it put right: one of our own might be told of it
-/// together with the repair, and would see nothing gone.
-pub(crate) type Seen = (Moment, Changed<Northbound>);
+/// Names that are remembered; past it they are forgotten, and a router that comes back is just a new one.
+const MOST_GONE: usize = 4_096;
 
-/// Shows every change that took something to `attribute`, until `stop`.
-pub(crate) async fn follow(
-    mut changes: mpsc::UnboundedReceiver<Seen>,
-    cluster: Arc<str>,
+/// A change. It comes from the listener that has it put right: one of our own might be told of it together with the
+/// repair, and would see nothing gone.
+struct Seen {
+    at: Moment,
+    changed: Changed<Northbound>,
+    /// Whether anybody looks at a Service because of it.
+    concerns: bool,
+}
+
+/// Collects changes, and shows them to `attribute` before that is asked who made one.
+pub(crate) struct Evidence {
     attribute: Arc<dyn Attribute>,
-    stop: CancellationToken,
-) {
-    let mut census = Census::default();
-    while let Some(Some((seen, changed))) = stop.run_until_cancelled(changes.recv()).await {
-        tokio::time::sleep(AFTER_THE_REPAIR).await;
-        let Changed { before, after, rows } = &changed;
-        census.change(before, after, rows, &cluster);
-        if let Some(shift) = shift(before, after, rows, &census, &cluster) {
-            attribute.observe(&shift, seen);
+    cluster: Arc<str>,
+    unread: Mutex<VecDeque<Seen>>,
+    /// Changes are read in their order, so that whoever reads them holds it.
+    ledger: Mutex<Ledger>,
+}
+
+impl Evidence {
+    pub(crate) fn new(attribute: Arc<dyn Attribute>, cluster: Arc<str>) -> Self {
+        Self { attribute, cluster, unread: Mutex::default(), ledger: Mutex::default() }
+    }
+
+    pub(crate) fn add(&self, changed: Changed<Northbound>, concerns: bool) {
+        lock(&self.unread).push_back(Seen { at: Moment::now(), changed, concerns });
+    }
+
+    /// Shows what was seen until this time.
+    fn read(&self, until: Moment) {
+        let mut ledger = lock(&self.ledger);
+        loop {
+            let next = lock(&self.unread).pop_front_if(|seen| seen.at <= until);
+            let Some(Seen { at, changed, concerns }) = next else { return };
+            match ledger.enter(&changed.before, &changed.after, &changed.rows, &self.cluster) {
+                Some(shift) => self.attribute.observe(&shift, at),
+                // What was drifting because of it was not made by the change before.
+                None if concerns => self.attribute.observe(&Shift::default(), at),
+                None => {}
+            }
         }
     }
-    // What comes after the stop is nobody's business.
-    stop.cancelled().await;
+
+    /// Reads what nobody asks for, until `stop`.
+    pub(crate) async fn tidy(self: Arc<Self>, stop: CancellationToken) {
+        while stop.run_until_cancelled(tokio::time::sleep(KEPT_FOR)).await.is_some() {
+            self.read(Moment::ago(KEPT_FOR));
+        }
+    }
+}
+
+impl Attribute for Evidence {
+    fn observe(&self, shift: &Shift, seen: Moment) {
+        self.attribute.observe(shift, seen);
+    }
+
+    fn cause(&self, round: &Round) -> Cause {
+        self.read(Moment::now());
+        self.attribute.cause(round)
+    }
+
+    fn nearby(&self, moment: Moment) -> Option<String> {
+        self.attribute.nearby(moment)
+    }
+
+    fn causes(&self) -> &'static [&'static str] {
+        self.attribute.causes()
+    }
+}
+
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is remembered from change to change.
+#[derive(Debug, Default)]
+struct Ledger {
+    census: Census,
+    /// Routers and switches that were deleted: when they come back under their name, they were made again.
+    gone: BTreeSet<(Kind, Arc<str>)>,
+    /// Those that went with everything else: when they come back, it is what empties databases that took their load balancers.
+    emptied: BTreeSet<(Kind, Arc<str>)>,
 }
 
 /// How many load balancers there are, by whose they are. It follows the changes: to count ten thousand rows for each of
@@ -80,51 +142,93 @@ impl Census {
     }
 }
 
-/// `None` where nothing is gone. The census is that of `after`.
-fn shift(before: &Northbound, after: &Northbound, rows: &Rows, census: &Census, cluster: &str) -> Option<Shift> {
-    let is_ours = |row: &LoadBalancer| marks::are_of(&row.external_ids, cluster);
-    let mut shift = Shift { unseen: matches!(rows, Rows::Everything), ..Shift::default() };
-    for (name, row) in gone(&before.load_balancers, &after.load_balancers, rows, |row| &row.name) {
-        if after.load_balancers.find(|by| &by.name, name).next().is_some() {
-            shift.replaced += 1;
-        } else if is_ours(row) {
-            shift.ours_removed += 1;
-        } else {
-            shift.others_removed += 1;
+impl Ledger {
+    /// What the change took or made again; `None` where that is nothing.
+    fn enter(&mut self, before: &Northbound, after: &Northbound, rows: &Rows, cluster: &str) -> Option<Shift> {
+        self.census.change(before, after, rows, cluster);
+        let mut shift = Shift { unseen: matches!(rows, Rows::Everything), ..Shift::default() };
+        let mut ours_replaced = 0;
+        for (_, row) in only_in(&before.load_balancers, &after.load_balancers, rows) {
+            let is_ours = marks::are_of(&row.external_ids, cluster);
+            let mut namesakes = after.load_balancers.find(|by| &by.name, row.name.clone());
+            if namesakes.any(|(uuid, _)| before.load_balancers.get(uuid).is_none()) {
+                shift.replaced += 1;
+                ours_replaced += usize::from(is_ours);
+            } else if is_ours {
+                shift.ours_removed += 1;
+            } else {
+                shift.others_removed += 1;
+            }
+        }
+        self.places(Kind::Router, (&before.routers, &after.routers), rows, |row| &row.name, &mut shift);
+        self.places(Kind::Switch, (&before.switches, &after.switches), rows, |row| &row.name, &mut shift);
+        shift.recreated.sort_unstable();
+        shift.recreated.dedup();
+        let rebuilt = ours_replaced == 0 && shift.ours_removed > 0 && nothing_stayed(before, after);
+        shift.emptied |= !is_empty(before) && (is_empty(after) || rebuilt);
+        if is_empty(after) {
+            self.emptied.append(&mut self.gone);
+        }
+        if shift.ours_removed + shift.others_removed + shift.replaced == 0 && !shift.emptied {
+            return None;
+        }
+        let Census { ours, native, others } = self.census;
+        Some(Shift { ours_left: ours, native_left: native, others_left: others, ..shift })
+    }
+
+    /// Notes routers or switches that went, and tells those that came back.
+    fn places<R: Row>(
+        &mut self,
+        kind: Kind,
+        (before, after): (&Table<R>, &Table<R>),
+        rows: &Rows,
+        name: impl Fn(&R) -> &Arc<str>,
+        shift: &mut Shift,
+    ) {
+        for (_, row) in only_in(before, after, rows) {
+            if self.gone.len() >= MOST_GONE {
+                self.gone.clear();
+            }
+            self.gone.insert((kind, name(row).clone()));
+        }
+        for (_, row) in only_in(after, before, rows) {
+            let place = (kind, name(row).clone());
+            if self.emptied.remove(&place) {
+                shift.emptied = true;
+            } else if self.gone.remove(&place) {
+                shift.replaced += 1;
+                shift.recreated.push(name(row).to_string());
+            }
         }
     }
-    let routers = gone(&before.routers, &after.routers, rows, |row| &row.name)
-        .filter(|(name, _)| after.routers.find(|by| &by.name, *name).next().is_some())
-        .map(|(name, _)| name);
-    let switches = gone(&before.switches, &after.switches, rows, |row| &row.name)
-        .filter(|(name, _)| after.switches.find(|by| &by.name, *name).next().is_some())
-        .map(|(name, _)| name);
-    shift.recreated = routers.chain(switches).map(ToString::to_string).collect::<BTreeSet<_>>().into_iter().collect();
-    shift.replaced += shift.recreated.len();
-    let something_left = after.load_balancers.iter().next().is_some()
-        || after.routers.iter().next().is_some()
-        || after.switches.iter().next().is_some();
-    let something_was = before.load_balancers.iter().next().is_some() || before.routers.iter().next().is_some();
-    shift.emptied = something_was && !something_left;
-    if shift.ours_removed + shift.others_removed + shift.replaced == 0 && !shift.emptied {
-        return None;
-    }
-    Some(Shift { ours_left: census.ours, native_left: census.native, others_left: census.others, ..shift })
 }
 
-/// The rows of one table that were there and are not any more, by name.
-fn gone<'a, R: Row>(
-    before: &'a Table<R>,
-    after: &'a Table<R>,
+fn is_empty(nb: &Northbound) -> bool {
+    nb.load_balancers.is_empty() && nb.routers.is_empty() && nb.switches.is_empty()
+}
+
+/// Whether no row of before is there any more, as in a database that was rebuilt before we saw it empty.
+fn nothing_stayed(before: &Northbound, after: &Northbound) -> bool {
+    fn stays<R: Row>(before: &Table<R>, after: &Table<R>) -> bool {
+        before.iter().any(|(uuid, _)| after.get(uuid).is_some())
+    }
+    !stays(&before.load_balancers, &after.load_balancers)
+        && !stays(&before.routers, &after.routers)
+        && !stays(&before.switches, &after.switches)
+}
+
+/// The rows of one table that one side has and the other has not.
+fn only_in<'a, R: Row>(
+    side: &'a Table<R>,
+    other: &'a Table<R>,
     rows: &'a Rows,
-    name: impl Fn(&'a R) -> &'a Arc<str> + 'a,
-) -> Box<dyn Iterator<Item = (&'a str, &'a R)> + 'a> {
-    let vanished = move |(uuid, row): (Uuid, &'a Arc<R>)| after.get(uuid).is_none().then(|| (&**name(row), &**row));
+) -> Box<dyn Iterator<Item = (Uuid, &'a Arc<R>)> + 'a> {
+    let is_only_here = |(uuid, _): &(Uuid, &Arc<R>)| other.get(*uuid).is_none();
     match rows {
-        Rows::Everything => Box::new(before.iter().filter_map(vanished)),
+        Rows::Everything => Box::new(side.iter().filter(is_only_here)),
         Rows::Some(rows) => {
             let changed = rows.iter().filter(|id| *id.table == *R::TABLE);
-            Box::new(changed.filter_map(|id| Some((id.uuid, before.get(id.uuid)?))).filter_map(vanished))
+            Box::new(changed.filter_map(|id| Some((id.uuid, side.get(id.uuid)?))).filter(is_only_here))
         }
     }
 }
@@ -142,15 +246,22 @@ mod tests {
         census
     }
 
+    fn ledger(nb: &Northbound) -> Ledger {
+        Ledger { census: count(nb), ..Ledger::default() }
+    }
+
     /// Applies one message of the server and tells what it took.
-    fn taken(nb: &mut Northbound, updates: &Value) -> Option<Shift> {
-        let (before, mut census) = (nb.clone(), count(nb));
+    fn enter(ledger: &mut Ledger, nb: &mut Northbound, updates: &Value) -> Option<Shift> {
+        let before = nb.clone();
         let mut touched = Touched::default();
         apply(&updates.to_string(), nb, &mut touched).unwrap();
-        let rows = Rows::Some(touched.into_rows());
-        census.change(&before, nb, &rows, "c1");
-        assert_eq!(census, count(nb), "it followed the change");
-        shift(&before, nb, &rows, &census, "c1")
+        let shift = ledger.enter(&before, nb, &Rows::Some(touched.into_rows()), "c1");
+        assert_eq!(ledger.census, count(nb), "it followed the change");
+        shift
+    }
+
+    fn taken(nb: &mut Northbound, updates: &Value) -> Option<Shift> {
+        enter(&mut ledger(nb), nb, updates)
     }
 
     fn id(n: u128) -> String {
@@ -213,6 +324,18 @@ mod tests {
     }
 
     #[test]
+    fn a_router_that_comes_back_later_was_made_again_too() {
+        let mut nb = full();
+        let mut ledger = ledger(&nb);
+        assert_eq!(enter(&mut ledger, &mut nb, &json!({ "Logical_Router": { id(5): gone() } })), None);
+        let other = json!({ "Logical_Router": { id(8): named("new") } });
+        assert_eq!(enter(&mut ledger, &mut nb, &other), None, "a new one is just new");
+        let back = json!({ "Logical_Router": { id(7): named("shop") } });
+        let shift = enter(&mut ledger, &mut nb, &back).unwrap();
+        assert_eq!((shift.recreated, shift.replaced), (vec!["shop".to_owned()], 1));
+    }
+
+    #[test]
     fn a_restored_database_replaces_everything_and_takes_nothing() {
         let rows = json!({
             "Load_Balancer": {
@@ -229,9 +352,14 @@ mod tests {
     #[test]
     fn an_emptied_database_is_told_as_such() {
         let mut nb = full();
-        let all = Rows::Everything;
-        let shift = shift(&std::mem::take(&mut nb), &Northbound::default(), &all, &Census::default(), "c1").unwrap();
+        let before = std::mem::take(&mut nb);
+        let mut ledger = ledger(&before);
+        let shift = ledger.enter(&before, &Northbound::default(), &Rows::Everything, "c1").unwrap();
         assert!(shift.emptied && shift.unseen);
         assert_eq!((shift.ours_removed, shift.others_removed), (2, 2));
+        // Nobody deleted the routers that come back.
+        let back = json!({ "Logical_Router": { id(7): named("shop") } });
+        let shift = enter(&mut ledger, &mut nb, &back).unwrap();
+        assert!(shift.emptied && shift.recreated.is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! The northbound database as it is now, or the reason why nobody can tell.
 
-use ovsdb_client::{Database, Replica, Snapshot, State};
+use ovsdb_client::{Database, Replica, Snapshot};
 
 use crate::error::Error;
 use crate::northbound::Northbound;
@@ -14,9 +14,10 @@ pub(crate) struct View<D = Northbound> {
 impl<D: Database> View<D> {
     /// What is there now.
     pub(crate) fn now(&self) -> Result<Snapshot<D>, Error> {
-        match self.replica.client().state() {
-            State::InSync { .. } => Ok(self.replica.snapshot()),
-            state => Err(Error::OutOfSight { why: state.to_string() }),
+        let client = self.replica.client();
+        if client.is_in_sync() {
+            return Ok(self.replica.snapshot());
         }
+        Err(Error::OutOfSight { why: client.state().to_string() })
     }
 }

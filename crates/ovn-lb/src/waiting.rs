@@ -18,6 +18,8 @@ pub(crate) enum Obstacle {
     Row(String),
     /// The ports of a router that cannot be guarded.
     Ports(String),
+    /// Routes and policies of routers, by which replies do not leave as they should.
+    Ways,
     /// The switch port that has this address.
     Port(IpAddr),
 }

@@ -27,6 +27,7 @@ use super::eip::{self, EipKey, Reader, Seen, Whose};
 use super::pool::{Family, Pool};
 use super::taken::Taken;
 use crate::error::Error;
+use crate::few::Few;
 use holding::Holding;
 
 pub(crate) use binding::bound_to;
@@ -43,16 +44,19 @@ pub(crate) struct Book {
     /// Whether this process has led. Before that it promises nothing, and the book is just what the `EIp`s say.
     begun: bool,
     pools: BTreeMap<Arc<str>, Pool>,
-    holdings: BTreeMap<EipKey, Holding>,
+    /// Boxed: a tree is half empty where it was filled in order, as a list does.
+    holdings: BTreeMap<EipKey, Box<Holding>>,
     /// Two `EIp`s may say the same address when others write them, too.
     by_address: BTreeSet<(IpAddr, EipKey)>,
     /// The `EIp`s of ours that say a Service uses them, or should say so.
-    by_service: BTreeMap<ServiceKey, BTreeSet<EipKey>>,
+    by_service: BTreeMap<ServiceKey, Few<EipKey>>,
     resting: BTreeMap<IpAddr, Moment>,
     /// What is taken by something in OVN that is no `EIp`.
     taken: Taken,
     /// What the cluster's own nodes have.
     nodes: BTreeSet<IpAddr>,
+    /// `EIp`s that cannot be read, and the address that each seems to hold.
+    unread: BTreeMap<EipKey, Option<IpAddr>>,
     /// Objects that we deleted and whose end the watch has not told yet. What it still tells of them is old.
     gone: BTreeSet<Uuid>,
     /// Where the search in each pool goes on.
@@ -104,6 +108,7 @@ impl Book {
             resting: BTreeMap::new(),
             taken: Taken::new(),
             nodes: BTreeSet::new(),
+            unread: BTreeMap::new(),
             gone: BTreeSet::new(),
             last: BTreeMap::new(),
         }
@@ -121,7 +126,31 @@ impl Book {
 
     /// What has this address though no `EIp` says so.
     fn taken_by(&self, address: IpAddr) -> Option<&'static str> {
-        self.taken.get(&address).copied().or_else(|| self.nodes.contains(&address).then_some("a node of the cluster"))
+        let node = || self.nodes.contains(&address).then_some("a node of the cluster");
+        let unread = || {
+            let held = self.unread.values().any(|held| *held == Some(address));
+            held.then_some("an EIp that cannot be read")
+        };
+        self.taken.get(&address).copied().or_else(node).or_else(unread)
+    }
+
+    /// There is an `EIp` of this name that cannot be read.
+    pub(crate) fn unreadable(&mut self, key: EipKey) {
+        self.unread.entry(key).or_default();
+    }
+
+    /// It can be read again, or is gone.
+    pub(crate) fn readable(&mut self, key: &EipKey) {
+        self.unread.remove(key);
+    }
+
+    pub(crate) fn unread(&self) -> Vec<EipKey> {
+        self.unread.keys().cloned().collect()
+    }
+
+    /// What those that cannot be read seem to hold; all others can be read, or are gone.
+    pub(crate) fn avoid_unread(&mut self, unread: BTreeMap<EipKey, Option<IpAddr>>) {
+        self.unread = unread;
     }
 
     /// Whether anything changed. What was given out stays given out, in the pool or not.
@@ -342,7 +371,7 @@ impl Book {
     /// Writes an address down for its owner; it is his from here on.
     pub(crate) fn reserve(&mut self, owner: &Owner, address: IpAddr, pool: Arc<str>) -> Result<EipKey, Error> {
         let key = EipKey::of(owner, Family::of(address));
-        let holding = self.holdings.entry(key.clone()).or_insert_with(|| Holding::promise(owner));
+        let holding = self.holdings.entry(key.clone()).or_insert_with(|| Box::new(Holding::promise(owner)));
         if holding.made_for() != Some(owner) {
             return Err(Error::ForeignEip { namespace: key.namespace.to_string(), name: key.name.to_string() });
         }
@@ -370,7 +399,7 @@ impl Book {
         Some(outcome)
     }
 
-    fn list(&mut self, key: &EipKey, address: Option<IpAddr>, services: BTreeSet<Arc<str>>) {
+    fn list(&mut self, key: &EipKey, address: Option<IpAddr>, services: Few<Arc<str>>) {
         self.by_address.extend(address.map(|address| (address, key.clone())));
         for name in services {
             let service = ServiceKey::new(key.namespace.clone(), name);
@@ -378,7 +407,7 @@ impl Book {
         }
     }
 
-    fn unlist(&mut self, key: &EipKey, address: Option<IpAddr>, services: &BTreeSet<Arc<str>>) {
+    fn unlist(&mut self, key: &EipKey, address: Option<IpAddr>, services: &Few<Arc<str>>) {
         if let Some(address) = address {
             self.by_address.remove(&(address, key.clone()));
         }
@@ -507,6 +536,9 @@ impl Book {
     }
 
     fn served(&self) -> impl Iterator<Item = (&EipKey, &Holding)> {
-        self.holdings.iter().filter(|(_, holding)| matches!(holding.whose, Whose::Service(_) | Whose::Tenant))
+        self.holdings
+            .iter()
+            .filter(|(_, holding)| matches!(holding.whose, Whose::Service(_) | Whose::Tenant))
+            .map(|(key, holding)| (key, &**holding))
     }
 }

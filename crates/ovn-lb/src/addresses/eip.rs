@@ -2,7 +2,6 @@
 
 mod write;
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,6 +15,7 @@ use kube::core::ObjectMeta;
 use uuid::Uuid;
 
 use super::pool::Family;
+use crate::few::Few;
 use crate::marks;
 
 pub(crate) use write::{claim, let_go, object, owners, status, without_finalizer};
@@ -74,7 +74,7 @@ pub(crate) struct Says {
     /// The pool that the address was taken from. It may be gone by now.
     pub(crate) pool: Arc<str>,
     /// The Services that use it, by name.
-    pub(crate) services: BTreeSet<Arc<str>>,
+    pub(crate) services: Few<Arc<str>>,
     /// Users of other kinds. We neither know nor touch them.
     pub(crate) others: Vec<EIpOwner>,
     /// Why a tenant's own cannot be used.
@@ -137,7 +137,8 @@ pub(crate) fn read(eip: &EIp, reader: &Reader) -> Option<Seen> {
     let status = eip.status.clone().unwrap_or_default();
     let exclusive = matches!(status.ownership_type, OwnershipType::Exclusive | OwnershipType::Unknown)
         || status.owners.iter().any(|owner| owner.kind == EIpOwner::FIP);
-    let whose = whose(meta, &status, exclusive, reader);
+    let key = EipKey { namespace: meta.namespace.as_deref()?.into(), name: meta.name.as_deref()?.into() };
+    let whose = whose(meta, &key, &status, exclusive, reader);
     let deleting = meta.deletion_timestamp.is_some();
     // A finalizer cannot be swapped any more while its object is being deleted, so that kube-dc's is as good as ours.
     let is_taken = whose == Whose::Tenant && has_finalizer(meta, finalizer::KUBE_DC_EIP);
@@ -146,8 +147,14 @@ pub(crate) fn read(eip: &EIp, reader: &Reader) -> Option<Seen> {
     let wish = (!matches!(whose, Whose::Service(_))).then(|| Box::new(wish(eip, is_taken, status.conditions)));
     let (services, others): (Vec<_>, Vec<_>) =
         status.owners.into_iter().partition(|owner| owner.kind == EIpOwner::SERVICE_LB);
+    let services = services.into_iter().map(|owner| match &whose {
+        // Nearly always the one that it was made for: then the name is kept once.
+        Whose::Service(maker) if *maker.key.name == *owner.owner_ref => maker.key.name.clone(),
+        _ => owner.owner_ref.into(),
+    });
+    let services = services.collect();
     Some(Seen {
-        key: EipKey { namespace: meta.namespace.as_deref()?.into(), name: meta.name.as_deref()?.into() },
+        key,
         uid: meta.uid.as_deref()?.parse().ok()?,
         resource_version: meta.resource_version.as_deref()?.into(),
         deleting,
@@ -160,7 +167,7 @@ pub(crate) fn read(eip: &EIp, reader: &Reader) -> Option<Seen> {
         says: Says {
             address: status.ip_address.and_then(|address| address.parse().ok()),
             pool: status.ovn_eip_ref.into(),
-            services: services.into_iter().map(|owner| owner.owner_ref.into()).collect(),
+            services,
             others,
             trouble,
         },
@@ -168,9 +175,9 @@ pub(crate) fn read(eip: &EIp, reader: &Reader) -> Option<Seen> {
     })
 }
 
-fn whose(meta: &ObjectMeta, status: &EIpStatus, exclusive: bool, reader: &Reader) -> Whose {
+fn whose(meta: &ObjectMeta, key: &EipKey, status: &EIpStatus, exclusive: bool, reader: &Reader) -> Whose {
     let cluster = &*reader.cluster;
-    if let Some(owner) = made_for(meta, cluster) {
+    if let Some(owner) = made_for(meta, key, cluster) {
         return Whose::Service(owner);
     }
     let is_kube_dcs = has_finalizer(meta, finalizer::KUBE_DC_EIP);
@@ -218,17 +225,17 @@ fn wish(eip: &EIp, is_taken: bool, conditions: Vec<Condition>) -> Wish {
     }
 }
 
-fn made_for(meta: &ObjectMeta, cluster: &str) -> Option<Owner> {
+fn made_for(meta: &ObjectMeta, key: &EipKey, cluster: &str) -> Option<Owner> {
     let labels = meta.labels.as_ref()?;
     if labels.get(label::CLUSTER)? != cluster {
         return None;
     }
     let (namespace, name) = meta.annotations.as_ref()?.get(annotation::OWNER)?.split_once('/')?;
     // A tenant can write this annotation, so it says nothing about other namespaces.
-    if Some(namespace) != meta.namespace.as_deref() {
+    if *namespace != *key.namespace {
         return None;
     }
-    Some(Owner { key: ServiceKey::new(namespace, name), uid: labels.get(label::OWNER_UID)?.parse().ok()? })
+    Some(Owner { key: ServiceKey::new(key.namespace.clone(), name), uid: labels.get(label::OWNER_UID)?.parse().ok()? })
 }
 
 /// Versions are numbers in every Kubernetes there is; one that is not is taken for news.

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use groundcrew_api::address_pool::{AddressPool, AddressPoolStatus};
+use groundcrew_api::address_pool::{AddressCounts, AddressPool, AddressPoolStatus};
 use groundcrew_core::leader::{Moment, Term};
+use groundcrew_core::page;
 use groundcrew_core::provider::ProviderError;
 use groundcrew_core::runtime::Runtime;
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use prometheus::IntGaugeVec;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tracing::warn;
@@ -63,6 +65,22 @@ impl Addresses {
         Ok(())
     }
 
+    /// What the pools say, for the status page.
+    pub(crate) fn shown(&self) -> Vec<page::Pool> {
+        let state = self.lock();
+        let told = state.reports.told.iter().flat_map(|(name, status)| {
+            let counts = [("IPv4", &status.ipv4), ("IPv6", &status.ipv6)];
+            counts.map(|(family, counts)| Some((name, family, counts.as_ref()?)))
+        });
+        let pool = |(name, family, counts): (&Arc<str>, _, &AddressCounts)| page::Pool {
+            name: name.to_string(),
+            family,
+            used: counts.used,
+            free: counts.free,
+        };
+        told.flatten().map(pool).collect()
+    }
+
     fn pool_patches(&self) -> Vec<(Arc<str>, Value)> {
         let state = self.lock();
         let reports = &state.reports;
@@ -83,22 +101,50 @@ impl Addresses {
 }
 
 /// What the pools say, as it was last seen.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Reports {
     told: BTreeMap<Arc<str>, AddressPoolStatus>,
     versions: BTreeMap<Arc<str>, String>,
+    gauges: IntGaugeVec,
 }
 
+const FAMILIES: [&str; 2] = ["ipv4", "ipv6"];
+
 impl Reports {
+    pub(super) fn new(gauges: IntGaugeVec) -> Self {
+        Self { told: BTreeMap::new(), versions: BTreeMap::new(), gauges }
+    }
+
     pub(super) fn see(&mut self, pool: &AddressPool) {
         let Some(name) = pool.metadata.name.as_deref() else { return };
+        let counts = pool.status.as_ref().map_or([None; 2], |status| [status.ipv4, status.ipv6]);
+        for (family, counts) in FAMILIES.into_iter().zip(counts) {
+            match counts {
+                Some(AddressCounts { used, free }) => {
+                    self.gauges.with_label_values(&[name, family, "used"]).set(used);
+                    self.gauges.with_label_values(&[name, family, "free"]).set(free);
+                }
+                None => self.drop_gauges(name, family),
+            }
+        }
         let name: Arc<str> = name.into();
         self.told.insert(name.clone(), pool.status.clone().unwrap_or_default());
         self.versions.insert(name, pool.metadata.resource_version.clone().unwrap_or_default());
     }
 
     pub(super) fn forget(&mut self, name: &str) {
+        for family in FAMILIES {
+            self.drop_gauges(name, family);
+        }
         self.told.remove(name);
         self.versions.remove(name);
+    }
+
+    /// A pool that is gone, or has no addresses of a family, has no numbers: 0 of 0 would look full.
+    fn drop_gauges(&self, pool: &str, family: &str) {
+        for state in ["used", "free"] {
+            // An error says that it was not there.
+            let _ = self.gauges.remove_label_values(&[pool, family, state]);
+        }
     }
 }

@@ -67,31 +67,36 @@ impl Addresses {
 
     /// What keeps the backends of this Service from answering on its addresses; no I/O.
     pub(crate) fn missing_routes(&self, want: &Wanted) -> Vec<Caveat> {
-        let Some(kube_ovn) = &self.kube_ovn else { return Vec::new() };
+        let Some(routes) = &self.routes else { return Vec::new() };
         let namespace = &*want.owner().key.namespace;
         let egress = self.projects.egress_of(namespace);
-        kube_ovn.missing_routes(namespace, egress.as_deref(), &want.addresses, &backends(want))
+        routes.missing_routes(namespace, egress.as_deref(), &want.addresses, &backends(want))
+    }
+
+    /// Whether kube-ovn has the routers, and so the routes that replies leave by.
+    pub(crate) fn has_routers(&self) -> bool {
+        self.routes.is_some()
     }
 
     /// Whether replies from the addresses of this Service need a way of their own; no I/O.
     pub(crate) fn leaves_elsewhere(&self, service: &ServiceKey, addresses: &[IpAddr]) -> bool {
-        let Some(kube_ovn) = &self.kube_ovn else { return false };
+        let Some(routes) = &self.routes else { return false };
         let egress = self.projects.egress_of(&service.namespace);
-        kube_ovn.leaves_elsewhere(&service.namespace, egress.as_deref(), addresses)
+        routes.leaves_elsewhere(&service.namespace, egress.as_deref(), addresses)
     }
 
     /// This Service is served as it wants to be: the backends that are in its wish get their way back.
     pub(crate) fn note_routes(&self, want: &Wanted) {
-        let Some(kube_ovn) = &self.kube_ovn else { return };
+        let Some(routes) = &self.routes else { return };
         let service = &want.owner().key;
         let egress = self.projects.egress_of(&service.namespace);
-        kube_ovn.note_routes(service, egress.as_deref(), &want.addresses, &backends(want));
+        routes.note_routes(service, egress.as_deref(), &want.addresses, &backends(want));
     }
 
     /// This Service needs no way back any more.
     pub(crate) fn forget_routes(&self, service: &ServiceKey) {
-        if let Some(kube_ovn) = &self.kube_ovn {
-            kube_ovn.note_routes(service, None, &[], &BTreeSet::new());
+        if let Some(routes) = &self.routes {
+            routes.note_routes(service, None, &[], &BTreeSet::new());
         }
     }
 

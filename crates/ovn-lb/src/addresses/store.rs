@@ -36,7 +36,6 @@ impl Addresses {
                 }
                 // What somebody changed may be a new user, so it is decided again whether it goes.
                 Write::Delete => {
-                    self.unreserve_of(key, term).await?;
                     if self.delete(&api, key, term).await? {
                         return Ok(());
                     }
@@ -102,13 +101,25 @@ impl Addresses {
         Ok(())
     }
 
-    /// Whether it is gone; if not, somebody changed it and the book knows how. First the deletion, then the finalizer:
-    /// cut between the two, the object shows that it is on its way out.
+    /// Whether it is gone; if not, somebody changed it and the book knows how. First the deletion, which nobody can have
+    /// overtaken; then what kube-ovn holds, which is free for anybody from that moment on; then the finalizer. Cut between
+    /// any two, the object shows that it is on its way out.
     async fn delete(&self, api: &Api<EIp>, key: &EipKey, term: &Term) -> Result<bool, Error> {
         let tried = format!("delete EIp {key}");
+        let made = self.lock().book.made(key);
         let marked = self.mark_deleted(api, key, &tried, term).await?;
         if let Marked::Changed = marked {
             return Ok(false);
+        }
+        if let Marked::Leaving(eip) = &marked {
+            self.observe(eip);
+            if !matches!(self.lock().book.pending(key, Timestamp::now()), Some(Write::Delete | Write::LetGo(_))) {
+                // Somebody joined while the answer was on its way. It goes with him.
+                return Ok(false);
+            }
+        }
+        if let Some(made) = made {
+            self.unreserve(&made.owner, Some(key), term).await?;
         }
         if let Marked::Leaving(eip) = marked {
             let patch = eip::without_finalizer(&eip);

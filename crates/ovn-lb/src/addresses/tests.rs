@@ -280,6 +280,30 @@ fn tenants_own(world: &World) -> BTreeMap<String, String> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 3, ..ProptestConfig::default() })]
+
+    /// One long life, where those below are many short ones.
+    #[test]
+    fn a_living_address_survives_a_thousand_restarts_and_pool_edits(turns in prop::collection::vec((0u8..4, 0u8..6), 1_000)) {
+        let mut world = World::new(edited(1));
+        let living = world.serve("web").unwrap();
+        for (pools, other) in turns {
+            world.edit(edited(pools));
+            world.restart();
+            // Others come and go, and get what is left.
+            let name = format!("other-{other}");
+            if world.published.contains_key(&ServiceKey::new("shop", name.as_str())) {
+                world.release(&testing::owner("shop", &name));
+                world.now = world.now + REST;
+            } else if let Ok(given) = world.serve(&name) {
+                prop_assert_ne!(given, living.clone());
+            }
+            prop_assert_eq!(world.serve("web").unwrap(), living.clone());
+        }
+    }
+}
+
+proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]

@@ -22,13 +22,16 @@ pub(crate) struct EipSink {
     unlisted: BTreeMap<EipKey, Uuid>,
     /// Those that we had deleted when the list began, and that are not in it.
     buried: BTreeSet<Uuid>,
+    /// Those of the list that cannot be read.
+    unread: BTreeSet<EipKey>,
     /// When the list began.
     since: Moment,
 }
 
 impl EipSink {
     pub(crate) fn new(addresses: Arc<Addresses>) -> Self {
-        Self { addresses, unlisted: BTreeMap::new(), buried: BTreeSet::new(), since: Moment::now() }
+        let (unlisted, buried, unread) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        Self { addresses, unlisted, buried, unread, since: Moment::now() }
     }
 
     fn vanish(&self, key: &EipKey, uid: Uuid) {
@@ -54,6 +57,7 @@ impl Sink<EIp> for EipSink {
 
     fn list_begins(&mut self) {
         self.since = Moment::now();
+        self.unread.clear();
         let state = self.addresses.lock();
         (self.unlisted, self.buried) = (state.book.stored(), state.book.gone());
     }
@@ -74,15 +78,23 @@ impl Sink<EIp> for EipSink {
         }
         let mut state = self.addresses.lock();
         state.book.bury(&std::mem::take(&mut self.buried));
+        let unread = std::mem::take(&mut self.unread);
+        for key in state.book.unread().into_iter().filter(|key| !unread.contains(key)) {
+            state.book.readable(&key);
+        }
         state.listed_since = Some(self.since);
     }
 
     fn unreadable(&mut self, namespace: Option<&str>, name: &str) {
-        self.unlisted.remove(&EipKey::new(namespace, Some(name)));
+        let key = EipKey::new(namespace, Some(name));
+        self.unlisted.remove(&key);
+        self.unread.insert(key.clone());
+        self.addresses.lock().book.unreadable(key);
     }
 
     fn deleted_unread(&mut self, namespace: Option<&str>, name: &str) {
         let key = EipKey::new(namespace, Some(name));
+        self.addresses.lock().book.readable(&key);
         let uid = self.addresses.lock().book.uid(&key);
         if let Some(uid) = uid {
             self.vanish(&key, uid);

@@ -44,8 +44,9 @@ pub(crate) struct Found {
 
 const DISCOVERY: &str = "the API server's answer to what it serves";
 
-/// Asks until there is an answer: to guess would be to give out the wrong addresses.
-pub(crate) async fn discover(runtime: &Runtime, source: AddressSource) -> Result<Found, StartError> {
+/// Asks until there is an answer: to guess would be to give out the wrong addresses. `None` if the process is told to stop
+/// before there is one.
+pub(crate) async fn discover(runtime: &Runtime, source: AddressSource) -> Result<Option<Found>, StartError> {
     runtime.ready.wait_for(DISCOVERY, "");
     let asking = async {
         let mut pause = Duration::from_millis(100);
@@ -61,8 +62,7 @@ pub(crate) async fn discover(runtime: &Runtime, source: AddressSource) -> Result
             pause = (pause * 2).min(Duration::from_secs(5));
         }
     };
-    let (kube_ovn, projects) =
-        runtime.tasks.stop().run_until_cancelled(asking).await.ok_or("told to stop before the API server answered")?;
+    let Some((kube_ovn, projects)) = runtime.tasks.stop().run_until_cancelled(asking).await else { return Ok(None) };
     runtime.ready.done(DISCOVERY);
     let addresses = match source {
         AddressSource::Pools => false,
@@ -76,7 +76,7 @@ pub(crate) async fn discover(runtime: &Runtime, source: AddressSource) -> Result
     };
     let from = if addresses { "OvnEips of kube-ovn" } else { "AddressPools" };
     info!(kube_ovn, projects, %source, "new addresses come from {from}");
-    Ok(Found { kube_ovn, addresses, projects })
+    Ok(Some(Found { kube_ovn, addresses, projects }))
 }
 
 async fn ask(client: &Client, deadline: Duration) -> Result<(bool, bool), String> {

@@ -342,7 +342,7 @@ impl Networks {
         self.externals().find(|subnet| subnet.contains(address))
     }
 
-    fn externals(&self) -> impl Iterator<Item = &Subnet> {
+    pub(super) fn externals(&self) -> impl Iterator<Item = &Subnet> {
         self.externals.iter().filter_map(|name| self.subnets.get(name))
     }
 }

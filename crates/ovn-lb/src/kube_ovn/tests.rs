@@ -8,6 +8,7 @@ use super::*;
 use crate::addresses::{EipKey, Family};
 use crate::kube_ovn::decide::PATIENCE;
 use crate::kube_ovn::networks::{Subnet, Vpc};
+use crate::metrics::pool_addresses;
 use crate::testing::owner;
 
 const OURS: &str = "c1";
@@ -232,6 +233,10 @@ fn room_is_counted_from_the_objects_and_not_from_what_the_subnet_claims() {
     assert_eq!(free(&world), 5, ".2 and .11 to .14");
     world.ready("a", 1, None, "192.0.2.2");
     assert_eq!(free(&world), 4);
+    let gauges = pool_addresses("Subnet").unwrap();
+    rooms::show(&world.catalog, &gauges);
+    let shown = |state| gauges.with_label_values(&["ext", "ipv4", state]).get();
+    assert_eq!((shown("used"), shown("free")), (1, 4));
     let spec = json!({ "externalSubnet": "ext" });
     world.put("a", 1, None, spec, json!({ "v4Ip": "192.0.2.2", "ready": true }), true);
     assert_eq!(free(&world), 5, "freed at the deletion timestamp");

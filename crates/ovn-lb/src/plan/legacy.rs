@@ -57,6 +57,19 @@ fn addresses(vips: &StrMap) -> BTreeSet<IpAddr> {
     vips.iter().filter_map(|(vip, _)| address(vip)).collect()
 }
 
+/// Takes away all that kube-dc made for a Service that is gone, which had published these addresses.
+pub(crate) fn discard(owner: &Owner, addresses: &[IpAddr], nb: &Northbound) -> Vec<step::Step> {
+    let ours = addresses.iter().copied().collect();
+    discard_of(&PROTOCOLS, &ours, owner, nb)
+}
+
+fn discard_of(protocols: &[Protocol], ours: &BTreeSet<IpAddr>, owner: &Owner, nb: &Northbound) -> Vec<step::Step> {
+    let found = protocols.iter().map(|protocol| find(*protocol, ours, owner, nb));
+    let step =
+        |legacy| if let Legacy::Ours(uuid, seen) = legacy { Some(step::Step::Discard { uuid, seen }) } else { None };
+    found.filter_map(step).collect()
+}
+
 impl Plan {
     /// The row to go on with under its old uuid: traffic does not notice.
     pub(super) fn adopt(
@@ -76,11 +89,9 @@ impl Plan {
     pub(super) fn discard(&mut self, desired: &Desired, site: &Site, nb: &Northbound) {
         let Some(first) = desired.rows.first().filter(|_| site.take_over) else { return };
         let ours = addresses(&first.vips);
-        for protocol in PROTOCOLS.into_iter().filter(|p| desired.rows.iter().all(|row| row.protocol != *p)) {
-            if let Legacy::Ours(uuid, seen) = find(protocol, &ours, &desired.owner, nb) {
-                self.steps.push(step::Step::Discard { uuid, seen });
-            }
-        }
+        let is_unused = |protocol: &Protocol| desired.rows.iter().all(|row| row.protocol != *protocol);
+        let unused: Vec<_> = PROTOCOLS.into_iter().filter(is_unused).collect();
+        self.steps.extend(discard_of(&unused, &ours, &desired.owner, nb));
     }
 
     /// A second row for addresses that another one has would leave it to chance which of them answers.

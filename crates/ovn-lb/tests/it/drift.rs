@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use groundcrew_testkit::ovn::Northbound;
 use groundcrew_testkit::ovn::lab::{CHASSIS, EXTERNAL_SWITCH, ROUTER, ROUTER_ADDRESS, ROUTER_MAC, SWITCH};
+use groundcrew_testkit::proxy::Proxy;
 use groundcrew_testkit::{Signal, eventually};
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
@@ -22,7 +23,27 @@ async fn found(controller: &Controller, kind: &str) -> u64 {
     counts.sum()
 }
 
-async fn until_found(controller: &Controller, kind: &str, times: u64) {
+/// How often something could not be written, or not even be tried.
+async fn failures(controller: &Controller) -> u64 {
+    let page = crate::harness::get(controller.admin, "/metrics").await.unwrap().1;
+    let series = [
+        r#"groundcrew_ovn_commits_total{outcome="failed"}"#,
+        r#"groundcrew_service_reconciles_total{outcome="unavailable"}"#,
+    ];
+    let of = |series: &str| page.lines().find_map(|line| line.strip_prefix(series)?.trim().parse::<u64>().ok());
+    series.into_iter().filter_map(of).sum()
+}
+
+async fn until_failing(controller: &Controller, so_far: u64) {
+    eventually("a write fails", SOON, async || match failures(controller).await {
+        n if n > so_far => Ok(()),
+        n => Err(format!("{n} failures")),
+    })
+    .await
+    .unwrap();
+}
+
+pub(crate) async fn until_found(controller: &Controller, kind: &str, times: u64) {
     eventually(&format!("{kind} is reported"), SOON, async || match found(controller, kind).await {
         n if n >= times => Ok(()),
         n => Err(format!("{n} times")),
@@ -31,14 +52,14 @@ async fn until_found(controller: &Controller, kind: &str, times: u64) {
     .unwrap();
 }
 
-async fn name_of(northbound: &Northbound, service: &str) -> String {
+pub(crate) async fn name_of(northbound: &Northbound, service: &str) -> String {
     let mark = format!("external_ids:groundcrew-service={service}");
     let said = northbound.nbctl(["--bare", "--columns=name", "find", "Load_Balancer", &mark]).await.unwrap();
     said.trim().to_owned()
 }
 
 /// Everything that the drifts of these tests touch.
-async fn picture(northbound: &Northbound) -> String {
+pub(crate) async fn picture(northbound: &Northbound) -> String {
     let mut picture = rows(northbound).await;
     for table in ["Logical_Router", "Logical_Switch"] {
         let members = ["--columns=name,load_balancer", "list", table];
@@ -65,6 +86,7 @@ async fn each_kind_of_drift_is_named_and_put_right() {
         ("vips", &["set", "load_balancer", &first, &format!("vips:\"{one}:80\"=\"10.9.9.9:1\"")]),
         ("vips", &["clear", "load_balancer", &second, "vips"]),
         ("options", &["set", "load_balancer", &second, "options:reject=false"]),
+        ("selection_fields", &["set", "load_balancer", &second, "selection_fields=ip_src"]),
         ("protocol", &["set", "load_balancer", &second, "protocol=udp"]),
         ("name", &["set", "load_balancer", &second, "name=other"]),
         ("marks", &["remove", "load_balancer", &second, "external_ids", "groundcrew-uid"]),
@@ -145,6 +167,8 @@ async fn a_collection_by_name_is_undone_in_a_few_transactions_each_of_three_time
         let spent = controller.metric(commits).await - so_far;
         assert!(spent <= 5.0, "{spent} transactions in round {round}");
     }
+    let held = controller.metric("groundcrew_drift_flapping_services").await;
+    assert!(held < 0.5, "{held} are held back, though three times a minute are no fight");
     assert!(began.elapsed() < Duration::from_secs(10), "three rounds took {:?}", began.elapsed());
     until_found(&controller, "row_missing", 3 * u64::from(SERVICES)).await;
     let events: Api<Event> = Api::default_namespaced(project.client.clone());
@@ -193,6 +217,8 @@ async fn a_writer_in_a_tight_loop_is_held_off_and_other_services_are_not() {
     project.served("calm").await;
     let contested = name_of(&northbound, "contested").await;
     let calm = name_of(&northbound, "calm").await;
+    let commits = r#"groundcrew_ovn_commits_total{outcome="ok"}"#;
+    let so_far = controller.metric(commits).await;
     let told = project.until("contested", "it is told that it is held back", |service| {
         let conditions = service.status.as_ref()?.conditions.as_ref()?;
         conditions.iter().find(|c| c.type_ == "groundcrew.dev/DriftFlapping" && c.status == "True").map(drop)
@@ -211,6 +237,8 @@ async fn a_writer_in_a_tight_loop_is_held_off_and_other_services_are_not() {
     let list = ["--bare", "--columns=name", "list", "Load_Balancer"];
     project.until_nbctl(&northbound, &list, "the calm one is back", |said| said.contains(&calm)).await;
     assert_eq!(name_of(&northbound, "contested").await, "", "it is left alone for a while");
+    let spent = controller.metric(commits).await - so_far;
+    assert!(spent <= 11.0, "{spent} transactions for ten repairs of one and one of the other");
     controller.stop().await;
 }
 
@@ -219,12 +247,22 @@ async fn drift_while_ovn_hangs_or_is_read_only_is_put_right_after() {
     let project = Project::new("later").await;
     let northbound = project.northbound().await;
     project.pool(8).await;
-    let controller = project.controller(&northbound).await;
+    let proxy = Proxy::before(northbound.tcp_address(0)).await.unwrap();
+    let controller = project.start(&format!("tcp:{}", proxy.address()), &[]).await;
+    controller.until_ready().await;
     project.served("web").await;
     let before = picture(&northbound).await;
     let row = name_of(&northbound, "web").await;
+    let undone = async |what: &str| {
+        eventually(what, SOON, async || {
+            let now = picture(&northbound).await;
+            if now == before { Ok(()) } else { Err(now) }
+        })
+        .await
+        .unwrap();
+    };
 
-    // The deletion waits in the server together with us.
+    let so_far = failures(&controller).await;
     northbound.signal(0, Signal::SIGSTOP).unwrap();
     let deleting = tokio::spawn({
         let (remote, row) = (northbound.unix(0), row.clone());
@@ -234,20 +272,23 @@ async fn drift_while_ovn_hangs_or_is_read_only_is_put_right_after() {
             command.status().await
         }
     });
+    // Something that has to be written, and cannot be: the deletion waits in the server before it is over.
+    project.endpoints("web", 8080, &["10.1.0.42"]).await;
+    until_failing(&controller, so_far).await;
+    assert!(!deleting.is_finished(), "the server hangs");
+    project.endpoints("web", 8080, &["10.1.0.41"]).await;
     northbound.signal(0, Signal::SIGCONT).unwrap();
     assert!(deleting.await.unwrap().unwrap().success());
-    let undone = async |what: &str| {
-        eventually(what, SOON, async || {
-            let now = picture(&northbound).await;
-            if now == before { Ok(()) } else { Err(now) }
-        })
-        .await
-        .unwrap();
-    };
     undone("the row is back after the hang").await;
 
+    // It is told only when nothing can be written any more.
+    proxy.partition();
     northbound.nbctl(["lr-lb-del", &project.namespace, &row]).await.unwrap();
     northbound.set_read_only(true).await.unwrap();
+    let so_far = failures(&controller).await;
+    proxy.heal();
+    until_failing(&controller, so_far).await;
+    assert_ne!(picture(&northbound).await, before);
     northbound.set_read_only(false).await.unwrap();
     undone("the row is attached after the read-only time").await;
     controller.stop().await;

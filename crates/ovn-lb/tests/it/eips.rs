@@ -13,11 +13,15 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::harness::{Controller, Project, SOON};
 
-/// Only one controller of a cluster may serve tenants' EIps, and the tests share a cluster.
-static SERVES_EIPS: Mutex<()> = Mutex::const_new(());
+/// Only one controller of a cluster may serve tenants' EIps, and the tests share a cluster. To be held as well while
+/// there is an EIp that nobody must serve and that nothing marks as somebody's yet.
+pub(crate) async fn alone_with_eips() -> MutexGuard<'static, ()> {
+    static SERVES_EIPS: Mutex<()> = Mutex::const_new(());
+    SERVES_EIPS.lock().await
+}
 
 async fn serving(project: &Project, northbound: &Northbound) -> (Controller, MutexGuard<'static, ()>) {
-    let alone = SERVES_EIPS.lock().await;
+    let alone = alone_with_eips().await;
     let controller = project.start(&northbound.remotes(), &["--serve-eips"]).await;
     controller.until_ready().await;
     (controller, alone)
@@ -210,6 +214,7 @@ async fn the_name_of_a_service_that_was_torn_out_is_taken_off_the_eip_after_its_
 async fn an_address_of_somebody_else_is_used_as_far_as_its_owner_allows_and_an_edit_moves_nobody() {
     let project = Project::new("gateway").await;
     let northbound = project.northbound().await;
+    let _alone = alone_with_eips().await;
     project.pool(8).await;
     let _controller = project.controller(&northbound).await;
     for (name, ownership, user) in [("default-gw", "Shared", "Snat"), ("floating", "Exclusive", "FIp")] {
@@ -264,6 +269,18 @@ async fn a_pool_says_how_much_of_it_is_used_and_a_namespace_gets_as_many_as_it_m
         .unwrap();
     };
     until_counts(1, 7, 0).await;
+    let of = |state: &str| {
+        format!(
+            r#"groundcrew_pool_addresses{{family="ipv4",pool="{}",source="AddressPool",state="{state}"}}"#,
+            project.namespace
+        )
+    };
+    eventually("the metrics say so, too", SOON, async || {
+        let shown = format!("{}, {}", controller.metric(&of("used")).await, controller.metric(&of("free")).await);
+        if shown == "1, 7" { Ok(()) } else { Err(shown) }
+    })
+    .await
+    .unwrap();
     project.delete("web").await;
     assert_eq!(project.until_served("more").await, project.address(2), "what was given back rests");
     until_counts(1, 7, 1).await;

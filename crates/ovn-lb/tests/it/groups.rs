@@ -5,6 +5,7 @@ use groundcrew_testkit::ovn::lab::{ROUTER, SWITCH};
 use serde_json::json;
 
 use crate::data_path::{World, url};
+use crate::drift::until_found;
 use crate::harness::Project;
 
 const GROUP: &str = "--ovn-load-balancer-group={namespace}-lbs";
@@ -65,6 +66,7 @@ async fn what_is_taken_from_a_group_is_put_back_and_what_others_put_there_stays(
 
     northbound.nbctl(["remove", "Load_Balancer_Group", &group, "load_balancer", &row]).await.unwrap();
     project.until_nbctl(&northbound, &in_it, "the row is back in the group", both).await;
+    until_found(&controller, "group_detached", 1).await;
     for (table, place) in [("Logical_Router", &router), ("Logical_Switch", &switch)] {
         northbound.nbctl(["remove", table, place, "load_balancer_group", &group]).await.unwrap();
         let on_it = ["--bare", "--columns=load_balancer_group", "list", table, place];

@@ -9,6 +9,7 @@ use groundcrew_testkit::ovn::lab::{Lab, ROUTER, SWITCH};
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
+use crate::drift::until_found;
 use crate::harness::{Project, SOON};
 
 async fn annotate(project: &Project, service: &str, value: Option<&str>) {
@@ -67,6 +68,7 @@ async fn a_dead_backend_gets_no_connection_until_it_lives_again() {
     let name = lab.northbound().nbctl(["--bare", "--columns=name", "list", "Load_Balancer"]).await.unwrap();
     lab.northbound().nbctl(["clear", "Load_Balancer", name.trim(), "health_check"]).await.unwrap();
     project.until_nbctl(lab.northbound(), &list, "the check is back", made).await;
+    until_found(&controller, "health_check", 1).await;
 
     annotate(&project, "web", None).await;
     project.until_nbctl(lab.northbound(), &list, "the check is gone", str::is_empty).await;

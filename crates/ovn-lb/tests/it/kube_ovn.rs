@@ -10,6 +10,7 @@ use groundcrew_testkit::eventually;
 use groundcrew_testkit::kube::ControlPlane;
 use groundcrew_testkit::kube_ovn::{KubeOvn, crds};
 use groundcrew_testkit::ovn::Northbound;
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -28,7 +29,8 @@ struct Cloud {
 async fn control_plane() -> &'static ControlPlane {
     static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
     let start = async || {
-        let plane = ControlPlane::start().await?;
+        let mut plane = ControlPlane::start().await?;
+        plane.start_controller_manager(&["namespace-controller"]).await?;
         plane.define(&crds()?).await?;
         Ok::<_, anyhow::Error>(plane)
     };
@@ -194,11 +196,16 @@ async fn a_requested_address_is_asked_for_and_an_impossible_one_is_refused_with_
 async fn a_full_network_is_told_and_a_freed_address_is_given() {
     let cloud = Cloud::new("full").await;
     cloud.subnet(&cloud.external(), "30").await;
-    let _controller = cloud.controller().await;
+    let controller = cloud.controller().await;
     cloud.project.served("first").await;
     cloud.project.create("second", json!({})).await;
     let message = cloud.project.until_reason("second", "PoolEmpty").await;
     assert!(message.contains(&cloud.external()), "{message}");
+    let left = format!(
+        r#"groundcrew_pool_addresses{{family="ipv4",pool="{}",source="Subnet",state="free"}}"#,
+        cloud.external()
+    );
+    assert!(controller.metric(&left).await < 0.5);
     cloud.project.delete("first").await;
     assert_eq!(cloud.project.until_served("second").await, cloud.project.address(2));
 }
@@ -251,6 +258,31 @@ async fn a_released_service_leaves_nothing_even_if_kube_ovn_was_away_meanwhile()
     cloud
         .until_ovn_eips("the OvnEip is gone", |eips| {
             ensure!(eips.is_empty(), "{:?}", eips[0].metadata);
+            Ok(())
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_deleted_namespace_leaves_nothing() {
+    let cloud = Cloud::new("namespace").await;
+    let _controller = cloud.controller().await;
+    cloud.project.served("web").await;
+    cloud.project.served("other").await;
+    let namespaces: Api<Namespace> = Api::all(cloud.project.client.clone());
+    namespaces.delete(&cloud.project.namespace, &DeleteParams::default()).await.unwrap();
+    eventually("the namespace is gone", 2 * SOON, async || {
+        match namespaces.get_opt(&cloud.project.namespace).await? {
+            None => Ok(()),
+            Some(namespace) => Err(anyhow::anyhow!("{:?}", namespace.status)),
+        }
+    })
+    .await
+    .unwrap();
+    assert_eq!(cloud.northbound.nbctl(["lb-list"]).await.unwrap(), "");
+    cloud
+        .until_ovn_eips("the OvnEips are gone", |eips| {
+            ensure!(eips.is_empty(), "{} are left", eips.len());
             Ok(())
         })
         .await;

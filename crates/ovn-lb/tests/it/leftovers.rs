@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use clap::Parser;
 use groundcrew_core::leader::Term;
-use groundcrew_core::provider::{ErrorKind, Leftover, Leftovers};
+use groundcrew_core::provider::{ErrorKind, Leftover, LeftoverKind, Leftovers};
 use groundcrew_ovn_lb::OvnLeftovers;
+use groundcrew_testkit::eventually;
 use groundcrew_testkit::ovn::Northbound;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
-use crate::harness::{Project, rows};
+use crate::harness::{Project, SOON, rows};
 
 #[derive(Parser)]
 struct Flags {
@@ -21,16 +22,23 @@ struct Flags {
 fn leftovers(project: &Project, northbound: &Northbound) -> OvnLeftovers {
     let flags = Flags::parse_from(["test", "--ovn-nb", &northbound.remotes()]);
     let cluster = project.namespace.as_str().into();
-    OvnLeftovers::new(&flags.ovn, project.client.clone(), cluster, Duration::from_secs(10))
+    OvnLeftovers::new(flags.ovn.connection.config(), project.client.clone(), cluster, Duration::from_secs(10))
 }
 
 async fn found(leftovers: &OvnLeftovers) -> Vec<Leftover> {
     let listing = leftovers.find().await.unwrap();
     assert!(listing.complete);
-    let order = |kind: &str| leftovers.kinds().iter().position(|k| *k == kind);
+    let order = |kind: LeftoverKind| leftovers.kinds().iter().position(|k| *k == kind);
     let mut items = listing.items;
     items.sort_by_key(|item| (order(item.kind), item.name.clone()));
     items
+}
+
+/// An address goes only when the replica has heard that its load balancer is gone.
+async fn remove(leftovers: &OvnLeftovers, item: &Leftover) {
+    eventually(&format!("{} is removed", item.id), SOON, async || leftovers.remove(item, &Term::alone("test")).await)
+        .await
+        .unwrap();
 }
 
 /// The Service goes while nobody serves it.
@@ -60,17 +68,16 @@ async fn what_a_dead_controller_left_is_found_and_removed_and_nothing_of_others(
 
     let leftovers = leftovers(&project, &northbound);
     let items = found(&leftovers).await;
-    let kinds: Vec<_> = items.iter().map(|item| item.kind).collect();
+    let kinds: Vec<_> = items.iter().map(|item| item.kind.name).collect();
     assert_eq!(kinds, ["ovn-load-balancer", "ovn-load-balancer", "eip", "eip"]);
     assert!(items.iter().all(|item| item.about.contains("made for Service")), "{items:?}");
 
     let term = Term::alone("test");
     for item in &items {
-        let removed = leftovers.remove(item, &term).await;
         if item.about.ends_with("/web") {
-            removed.unwrap();
+            remove(&leftovers, item).await;
         } else {
-            let error = removed.unwrap_err();
+            let error = leftovers.remove(item, &term).await.unwrap_err();
             assert_eq!((error.kind(), error.response().reason), (ErrorKind::Conflict, "InUse"), "{error}");
         }
     }
@@ -84,7 +91,7 @@ async fn what_a_dead_controller_left_is_found_and_removed_and_nothing_of_others(
 
     abandon(&project, "stays").await;
     for item in found(&leftovers).await {
-        leftovers.remove(&item, &term).await.unwrap();
+        remove(&leftovers, &item).await;
     }
     assert_eq!(found(&leftovers).await, []);
     assert_eq!(rows(&northbound).await, before);

@@ -4,7 +4,9 @@
 mod data_path;
 mod data_path_ranges;
 mod drift;
+mod drift_faults;
 mod eips;
+mod faults;
 mod fence;
 mod groups;
 mod harness;

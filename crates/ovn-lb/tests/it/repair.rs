@@ -65,6 +65,79 @@ async fn a_router_made_anew_under_its_old_name_is_attached_again() {
 }
 
 #[tokio::test]
+async fn a_service_that_is_deleted_while_its_router_is_gone_leaves_nothing() {
+    let project = Project::new("routerless").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    project.served("web").await;
+    northbound.nbctl(["lr-del", &project.namespace]).await.unwrap();
+    project.until_reason("web", "RouterMissing").await;
+    project.delete("web").await;
+    assert_eq!(northbound.nbctl(["lb-list"]).await.unwrap(), "");
+    let switch = format!("{}-default", project.namespace);
+    assert_eq!(northbound.nbctl(["ls-lb-list", &switch]).await.unwrap(), "");
+    assert_eq!(project.eip_list().await, []);
+}
+
+#[tokio::test]
+async fn of_two_routers_or_two_rows_with_one_name_none_is_taken_for_the_other() {
+    let project = Project::new("namesakes").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    let address = project.served("web").await;
+    project.until_reason("web", "Served").await;
+    let before = rows(&northbound).await;
+    let router = project.namespace.as_str();
+    let twin = northbound.nbctl(["create", "Logical_Router", &format!("name={router}")]).await.unwrap();
+    let message = project.until_reason("web", "RouterAmbiguous").await;
+    assert!(message.contains(router), "{message}");
+    assert_eq!(rows(&northbound).await, before, "what is served stays");
+    northbound.nbctl(["destroy", "Logical_Router", twin.trim()]).await.unwrap();
+    project.until_reason("web", "Served").await;
+
+    // Somebody else's row under the name of ours, while ours is there.
+    let row = format!("name={}", name_of(&before));
+    let foreign = northbound.nbctl(["create", "Load_Balancer", &row, "external_ids:mine=1"]).await.unwrap();
+    let uuid = project.services().get("web").await.unwrap().metadata.uid.unwrap();
+    let ours = format!("external_ids:groundcrew-uid={uuid}");
+    let find = ["--bare", "--columns=_uuid", "find", "Load_Balancer", &ours];
+    let kept = northbound.nbctl(find).await.unwrap();
+    northbound.nbctl(["destroy", "Load_Balancer", kept.trim()]).await.unwrap();
+    project.until_reason("web", "NameTaken").await;
+    let left = northbound.nbctl(["--bare", "--columns=_uuid", "list", "Load_Balancer"]).await.unwrap();
+    assert_eq!(left.trim(), foreign.trim(), "it is not ours to change");
+    northbound.nbctl(["destroy", "Load_Balancer", foreign.trim()]).await.unwrap();
+    let attached = ["lr-lb-list", router];
+    project.until_nbctl(&northbound, &attached, "ours is back", |said| said.contains(&address)).await;
+    project.until_reason("web", "Served").await;
+}
+
+#[tokio::test]
+async fn a_changed_resync_timestamp_has_that_service_looked_at_at_once() {
+    let project = Project::new("resync").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let controller = project.controller(&northbound).await;
+    project.served("web").await;
+    project.until_reason("web", "Served").await;
+    let looks = async || controller.metric("groundcrew_service_reconciles_total{outcome=\"ok\"}").await;
+    // The echo of our own last write has it looked at, too; after this one there is none left.
+    let mut before = looks().await;
+    for round in 0..3 {
+        let touch = json!({ "metadata": { "annotations": { "kube-dc.com/lb-resync-timestamp": round.to_string() } } });
+        project.services().patch("web", &PatchParams::default(), &Patch::Merge(touch)).await.unwrap();
+        before = groundcrew_testkit::eventually("it is looked at", crate::harness::SOON, async || {
+            let now = looks().await;
+            if now > before { Ok(now) } else { Err("not yet") }
+        })
+        .await
+        .unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_restored_database_is_brought_up_to_date_and_written_by_its_leader() {
     let project = Project::new("restored").await;
     let northbound = project.northbound().await;

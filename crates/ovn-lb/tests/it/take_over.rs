@@ -4,7 +4,7 @@ use groundcrew_api::names::finalizer;
 use groundcrew_testkit::eventually;
 use groundcrew_testkit::ovn::Northbound;
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::harness::{Project, SOON, rows};
@@ -52,6 +52,33 @@ async fn what_kube_dc_served_keeps_its_address_and_its_row_and_has_our_finalizer
     }
     project.delete("web").await;
     assert_eq!(northbound.nbctl(["lb-list"]).await.unwrap(), "");
+}
+
+#[tokio::test]
+async fn a_service_that_was_deleted_after_kube_dc_had_gone_goes_with_its_row() {
+    let project = Project::new("stuck").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let address = project.address(200);
+    served_by_kube_dc(&project, &northbound, &address, &[&format!("{address}:80")]).await;
+    let namesake = format!("{}-web-udp", project.namespace);
+    northbound
+        .nbctl(["lb-add", &namesake, &format!("{}:80", project.address(201)), "10.1.0.40:53", "udp"])
+        .await
+        .unwrap();
+    project.services().delete("web", &DeleteParams::default()).await.unwrap();
+    assert!(project.services().get("web").await.is_ok(), "only kube-dc's finalizer keeps it");
+
+    let controller = project.start(&northbound.remotes(), &["--take-over"]).await;
+    controller.until_ready().await;
+    eventually("the Service goes", SOON, async || {
+        anyhow::ensure!(project.services().get_opt("web").await?.is_none());
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let left = northbound.nbctl(["--bare", "--columns=name", "list", "Load_Balancer"]).await.unwrap();
+    assert_eq!(left.trim(), namesake, "not with the Service's addresses, so not the Service's");
 }
 
 #[tokio::test]

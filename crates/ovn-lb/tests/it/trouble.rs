@@ -1,8 +1,9 @@
 //! What stands in the way is told, nothing of anybody else's is changed, and it is over when the cause is gone.
 
+use groundcrew_api::names::{annotation, finalizer, label};
 use groundcrew_testkit::ovn::Northbound;
 use groundcrew_testkit::{Signal, eventually};
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use crate::harness::{Project, SOON, get, rows};
@@ -155,5 +156,99 @@ async fn a_row_without_a_service_is_collected_and_a_foreign_one_is_not() {
     let list = ["--bare", "--columns=name", "list", "Load_Balancer"];
     let left = project.until_nbctl(&northbound, &list, "the orphan is gone", |said| !said.contains("orphan\n")).await;
     assert_eq!(left.split_whitespace().count(), 3, "{left}");
+    project.until_reason("web", "Served").await;
+}
+
+#[tokio::test]
+async fn an_eip_of_ours_without_a_service_is_collected_and_too_many_orphans_are_not() {
+    let project = Project::new("left-eip").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let orphan = |name: &str, uid: u128| {
+        let uid = uuid::Uuid::from_u128(uid).to_string();
+        let owner = format!("{}/{name}", project.namespace);
+        json!({
+            "apiVersion": "kube-dc.com/v1", "kind": "EIp", "spec": {},
+            "metadata": {
+                "name": format!("slb-{name}-00000000"), "finalizers": [finalizer::EIP],
+                "labels": { label::CLUSTER: project.namespace, label::OWNER_UID: uid },
+                "annotations": { annotation::OWNER: owner },
+            },
+        })
+    };
+    let leave = async |name: &str, uid: u128, last: u8| {
+        let eip = serde_json::from_value(orphan(name, uid)).unwrap();
+        let made = project.eips().create(&PostParams::default(), &eip).await.unwrap();
+        let status = json!({ "status": {
+            "ipAddress": project.address(last), "ovnEIpRef": project.namespace, "ownershipType": "Shared",
+            "owners": [{ "type": "ServiceLb", "ownerRef": name }], "deleteReleased": true, "ready": true,
+        } });
+        let name = made.metadata.name.unwrap();
+        project.eips().patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    };
+    leave("one", 1, 1).await;
+    leave("two", 2, 2).await;
+    project.endpoints("web", 8080, &["10.1.0.41"]).await;
+    project.create("web", json!({})).await;
+    let flags = ["--scan-interval", "200ms", "--orphan-age", "300ms", "--orphan-limit", "1"];
+    let controller = project.start(&northbound.remotes(), &flags).await;
+    controller.until_ready().await;
+    project.until_served("web").await;
+    let scans = async || controller.metric("groundcrew_service_full_scans_total").await;
+    eventually("the brake holds", SOON, async || {
+        let braked = controller.metric("groundcrew_service_orphans_braked").await;
+        if braked > 1.5 { Ok(()) } else { Err(braked) }
+    })
+    .await
+    .unwrap();
+    let until = scans().await + 3.0;
+    eventually("it goes on holding", SOON, async || {
+        let now = scans().await;
+        if now >= until { Ok(()) } else { Err(now) }
+    })
+    .await
+    .unwrap();
+    assert_eq!(project.eip_list().await.len(), 3, "two at once are too many");
+    controller.stop().await;
+
+    let flags = ["--scan-interval", "200ms", "--orphan-age", "300ms", "--orphan-limit", "2"];
+    let _controller = project.start(&northbound.remotes(), &flags).await;
+    eventually("those of nobody are gone", SOON, async || {
+        let left: Vec<_> = project.eip_list().await.into_iter().filter_map(|eip| eip.metadata.name).collect();
+        if matches!(&left[..], [only] if only.starts_with("slb-web-")) { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await
+    .unwrap();
+    project.until_reason("web", "Served").await;
+}
+
+#[tokio::test]
+async fn a_router_that_sends_replies_out_by_another_network_is_told_until_it_has_a_policy_for_them() {
+    let project = Project::new("ways").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let (router, first) = (project.namespace.as_str(), project.address(254));
+    let port = |name: &str, address: &str| {
+        let (mac, chassis) = ("0a:00:00:00:00:01", "gw");
+        format!("lrp-add {router} {name} {mac} {address} -- lrp-set-gateway-chassis {name} {chassis}")
+    };
+    let inside = format!("lrp-add {router} inside 0a:00:00:00:00:02 10.1.0.1/16");
+    let (one, other) = (port("one", "203.0.113.1/24"), port("other", &format!("{first}/24")));
+    let route = format!("lr-route-add {router} 0.0.0.0/0 203.0.113.254");
+    let ports = format!("{inside} -- {one} -- {other} -- {route}");
+    northbound.nbctl(ports.split_whitespace()).await.unwrap();
+    let _controller = project.controller(&northbound).await;
+    project.served("web").await;
+    let message = project.until_reason("web", "ReturnRouteMissing").await;
+    assert!(message.contains("\"ip4.src == 10.1.0.41\"") && message.contains("203.0.113.254"), "{message}");
+
+    let gateway = project.address(253);
+    let policy = ["lr-policy-add", router, "30010", "ip4.src == 10.1.0.41", "reroute", &gateway];
+    northbound.nbctl(policy).await.unwrap();
+    project.until_reason("web", "Served").await;
+    northbound.nbctl(["lr-policy-del", router, "30010"]).await.unwrap();
+    project.until_reason("web", "ReturnRouteMissing").await;
+    northbound.nbctl(["lr-route-del", router, "0.0.0.0/0"]).await.unwrap();
+    northbound.nbctl(["lr-route-add", router, "0.0.0.0/0", &gateway]).await.unwrap();
     project.until_reason("web", "Served").await;
 }

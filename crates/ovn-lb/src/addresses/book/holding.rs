@@ -1,12 +1,13 @@
 //! One `EIp` in the book: what it should say, and what it says.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use groundcrew_core::provider::Owner;
+use litemap::LiteMap;
 use uuid::Uuid;
 
 use super::super::eip::{Says, Seen, Whose};
+use crate::few::Few;
 
 #[derive(Debug, Clone)]
 pub(super) struct Holding {
@@ -15,7 +16,7 @@ pub(super) struct Holding {
     pub(super) stored: Option<Seen>,
     /// The uids of its users, as far as they are known: an `EIp` has names only, and a Service that is made again under
     /// its old name is another user. What a restart forgets is told again by what is published, or by who asks.
-    pub(super) uids: BTreeMap<Arc<str>, Uuid>,
+    pub(super) uids: LiteMap<Arc<str>, Uuid>,
     /// Its last user left in this term. That nobody is written down as its user is no proof that nobody uses it.
     pub(super) is_left: bool,
 }
@@ -27,7 +28,7 @@ impl Holding {
             should: Says::default(),
             whose: Whose::Service(owner.clone()),
             stored: None,
-            uids: BTreeMap::new(),
+            uids: LiteMap::new(),
             is_left: false,
         }
     }
@@ -37,7 +38,7 @@ impl Holding {
             should: seen.says.clone(),
             whose: seen.whose.clone(),
             stored: None,
-            uids: BTreeMap::new(),
+            uids: LiteMap::new(),
             is_left: false,
         }
     }
@@ -58,27 +59,35 @@ impl Holding {
         }
     }
 
-    /// Takes what the API server has while we lead. What we serve says what we say, but for users of other kinds; of
-    /// others' only the Services that come and go here are ours to say. Returns whether there is something to write
-    /// that nobody has asked for.
+    /// Takes what the API server has while we lead. What we serve says what we say, but for its users: of those only the
+    /// Services that come and go here are ours to say. Returns whether there is something to write that nobody has asked
+    /// for.
     pub(super) fn learn(&mut self, seen: Seen) -> bool {
         let before = self.stored.replace(seen);
-        let says = self.should.clone();
+        let mut says = self.should.clone();
         self.follow();
-        if self.whose == Whose::Other {
-            let listed = before.map(|before| before.says.services).unwrap_or_default();
-            // An entry that somebody else takes away is written again when its Service asks, not in a race with him.
-            self.should.services.extend(says.services.difference(&listed).cloned());
-            self.should.services.retain(|name| says.services.contains(name) || !listed.contains(name));
+        let listed = before.map(|before| before.says.services).unwrap_or_default();
+        let whose = &self.whose;
+        // Whom we serve is put back where the `EIp` is ours. On another's an entry that somebody takes away is written again
+        // when its Service asks, not in a race with him; and of names that mean nothing to us another controller of this
+        // cluster, for another class, knows more.
+        let mut services: Few<_> = says.services.iter().filter(|name| !listed.contains(*name)).cloned().collect();
+        if *whose != Whose::Other {
+            services.extend(says.services.iter().filter(|name| self.uid(name).is_some()).cloned());
+        }
+        let left = |name: &Arc<str>| listed.contains(name) && !says.services.contains(name);
+        services.extend(self.should.services.iter().filter(|name| !left(name)).cloned());
+        if *whose == Whose::Other {
+            self.should.services = services;
             return false;
         }
-        let others = std::mem::take(&mut self.should.others);
-        let (address, pool) = match says.address {
-            Some(_) => (says.address, says.pool),
+        says.services = services;
+        if says.address.is_none() {
             // A leader before us was late. What is written down is given out.
-            None => (self.should.address, self.should.pool.clone()),
-        };
-        self.should = Says { address, pool, others, ..says };
+            (says.address, says.pool) = (self.should.address, self.should.pool.clone());
+        }
+        says.others = std::mem::take(&mut self.should.others);
+        self.should = says;
         self.is_stored_otherwise()
     }
 
@@ -88,13 +97,17 @@ impl Holding {
 
     /// The Services that it says use it, or should say. One that has left is among them until that is written: the one
     /// who leaves again after a failed write finds what is left to do.
-    pub(super) fn services(&self) -> BTreeSet<Arc<str>> {
+    pub(super) fn services(&self) -> Few<Arc<str>> {
         let stored = self.stored.iter().flat_map(|seen| &seen.says.services);
         self.should.services.iter().chain(stored).cloned().collect()
     }
 
     pub(super) fn join(&mut self, owner: &Owner) {
         self.should.services.insert(owner.key.name.clone());
+        if self.uids.is_empty() {
+            // Nearly always the only one; an empty one would make room for four.
+            self.uids = LiteMap::with_capacity(1);
+        }
         self.uids.insert(owner.key.name.clone(), owner.uid);
         self.is_left = false;
     }

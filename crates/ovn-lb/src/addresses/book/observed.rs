@@ -47,6 +47,7 @@ impl Book {
     /// Takes what the API server has; returns the Services that must look again.
     pub(crate) fn observe(&mut self, seen: Seen) -> Vec<ServiceKey> {
         let key = seen.key.clone();
+        self.readable(&key);
         if self.gone.contains(&seen.uid) {
             return Vec::new();
         }
@@ -63,7 +64,7 @@ impl Book {
             if seen.is_let_go() && matches!(seen.whose, Whose::Service(_) | Whose::Tenant) {
                 return Vec::new();
             }
-            self.holdings.insert(key.clone(), Holding::seen(&seen));
+            self.holdings.insert(key.clone(), Box::new(Holding::seen(&seen)));
         }
         let begun = self.begun;
         let differs = self.change(&key, |holding| {
@@ -150,7 +151,7 @@ impl Book {
         }
     }
 
-    fn remove(&mut self, key: &EipKey) -> Option<Holding> {
+    fn remove(&mut self, key: &EipKey) -> Option<Box<Holding>> {
         let holding = self.holdings.remove(key)?;
         self.unlist(key, holding.should.address, &holding.services());
         Some(holding)

@@ -97,7 +97,7 @@ impl Book {
     }
 
     fn tenants_own(&self, key: &EipKey) -> Option<(&super::Holding, &Seen)> {
-        let holding = self.holdings.get(key)?;
+        let holding: &super::Holding = self.holdings.get(key)?;
         let ours = match holding.whose {
             Whose::Tenant => true,
             Whose::Nobody => self.serve_eips,

@@ -164,6 +164,34 @@ fn both_families_are_one_of_the_eip_and_one_of_its_own() {
     assert!(matches!(world.hold(&ask), Err(Error::EipFamily { .. })));
 }
 
+/// Another controller of this cluster, for another class, has Services on the same `EIp`.
+#[test]
+fn what_a_controller_of_another_class_says_of_its_own_users_stands() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);
+    let (key, address) = world.own("mine");
+    assert_eq!(world.bind("web", Some("mine")).unwrap(), address);
+    let told = |world: &mut World, names: &[&str]| {
+        let mut theirs = world.eips[&key].clone();
+        theirs.status.as_mut().unwrap().owners = names.iter().map(|name| user("ServiceLb", name)).collect();
+        world.writes += 1;
+        theirs.metadata.resource_version = Some(world.writes.to_string());
+        world.eips.insert(key.clone(), theirs.clone());
+        let woken = world.book.observe(read(&theirs));
+        (woken.len(), world.book.pending(&key, Timestamp::UNIX_EPOCH).is_some())
+    };
+    assert_eq!(told(&mut world, &["api", "web"]), (0, false), "theirs came");
+    assert_eq!(told(&mut world, &["web"]), (0, false), "and went");
+    assert_eq!(told(&mut world, &["api", "web"]), (0, false));
+    assert_eq!(told(&mut world, &["api"]), (2, true), "ours is put back");
+    world.store(&key);
+    assert_eq!(world.status(&key).owners, [user("ServiceLb", "api"), user("ServiceLb", "web")]);
+    // Ours leaves while theirs goes.
+    world.book.leave(&testing::owner("shop", "web"), world.now);
+    assert_eq!(told(&mut world, &["web"]), (0, true));
+    world.store(&key);
+    assert_eq!(world.status(&key).owners, []);
+}
+
 #[test]
 fn an_eip_torn_out_from_under_its_services_leaves_them_the_address() {
     let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);

@@ -1,6 +1,7 @@
 //! What a process that led before, or only followed, makes of what others wrote meanwhile.
 
 use super::*;
+use crate::few::Few;
 
 fn seen(world: &World, key: &EipKey) -> eip::Seen {
     read(&world.eips[key])
@@ -117,7 +118,7 @@ fn one_that_leaves_again_after_a_failed_write_is_taken_off_the_eip() {
     // The write does not arrive.
     assert!(world.book.leave(&second, world.now).contains(&v4("one")));
     world.release(&second);
-    assert_eq!(seen(&world, &v4("one")).says.services, ["one".into()].into());
+    assert_eq!(seen(&world, &v4("one")).says.services, Few::from_iter(["one".into()]));
     assert!(world.book.leave(&second, world.now).is_empty(), "nothing is left to do");
 }
 

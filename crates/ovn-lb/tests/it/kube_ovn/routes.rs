@@ -112,6 +112,30 @@ async fn where_the_vpc_is_not_ours_to_write_the_missing_route_is_told() {
     project.until_reason("web", "Served").await;
 }
 
+#[tokio::test]
+async fn an_address_of_a_pool_gets_its_return_routes_as_well() {
+    let cloud = Cloud::second("pooled").await;
+    let project = &cloud.project;
+    // Addresses of the second network that kube-ovn does not give out itself.
+    project.pool_of(&format!("{}-{}", project.address(2), project.address(6))).await;
+    let pools = ["--address-source", "pools"];
+    let controller =
+        project.start(&cloud.northbound.remotes(), &[&pools[..], &["--return-routes", "tell"]].concat()).await;
+    controller.until_ready().await;
+    project.served("web").await;
+    let message = project.until_reason("web", "ReturnRouteMissing").await;
+    assert!(message.contains("ip4.src == 10.1.0.41"), "{message}");
+    controller.stop().await;
+
+    let controller = project.start(&cloud.northbound.remotes(), &pools).await;
+    controller.until_ready().await;
+    cloud.until_routed(&["10.1.0.41"]).await;
+    project.until_reason("web", "Served").await;
+    assert_eq!(cloud.ovn_eips().await.len(), 0);
+    project.delete("web").await;
+    cloud.until_routed(&[]).await;
+}
+
 impl Cloud {
     /// Has the API server refuse every change of this project's Vpc, or not any more.
     async fn forbid_vpc_writes(&self, forbid: bool) {

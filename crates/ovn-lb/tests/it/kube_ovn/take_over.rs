@@ -4,6 +4,7 @@ use groundcrew_api::eip::{EIp, EIpSpec};
 use groundcrew_api::names::finalizer;
 
 use super::*;
+use crate::eips::alone_with_eips;
 
 impl Cloud {
     /// An EIp and its `OvnEip` as kube-dc leaves them; `made` if kube-dc made the latter for it.
@@ -79,12 +80,14 @@ async fn an_eip_of_kube_dcs_is_left_alone_until_it_is_taken_over_with_its_addres
     }
 
     // Beside a running manager.
+    let alone = alone_with_eips().await;
     let controller = cloud.controller_with(&["--serve-eips"]).await;
     project.served("other").await;
     for (name, before) in names.iter().zip(&before) {
         assert_eq!(cloud.picture(name).await, *before, "{name}");
     }
     controller.stop().await;
+    drop(alone);
 
     // The manager is stopped, and leaves a Service.
     project.endpoints("web", 8080, &["10.1.0.41"]).await;

@@ -1,0 +1,94 @@
+//! OVN fails while the controller runs: who is served stays so, who is new is told why, and it is over when the cause is.
+
+use groundcrew_testkit::ovn::Northbound;
+use groundcrew_testkit::{Signal, eventually};
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::json;
+
+use crate::harness::{Project, SOON, addresses};
+
+async fn fails_and_recovers(
+    name: &str,
+    mut northbound: Northbound,
+    fail: impl AsyncFnOnce(&mut Northbound),
+    heal: impl AsyncFnOnce(&mut Northbound),
+) {
+    let project = Project::new(name).await;
+    project.connect(&northbound).await;
+    project.pool(8).await;
+    let controller = project.controller(&northbound).await;
+    let address = project.served("web").await;
+    project.until_reason("web", "Served").await;
+    let before = project.services().get("web").await.unwrap();
+
+    fail(&mut northbound).await;
+    project.endpoints("web", 8080, &["10.1.0.42"]).await;
+    project.endpoints("new", 8080, &["10.1.0.43"]).await;
+    project.create("new", json!({})).await;
+    let message = project.until_reason("new", "ProviderUnavailable").await;
+    assert!(message.contains("OVN"), "{message}");
+    let events: Api<Event> = Api::namespaced(project.client.clone(), &project.namespace);
+    eventually("an Event tells it, too", SOON, async || {
+        let told = events.list(&ListParams::default()).await?.items;
+        let is_it = |event: &Event| {
+            event.reason.as_deref() == Some("ProviderUnavailable")
+                && event.regarding.as_ref().is_some_and(|about| about.name.as_deref() == Some("new"))
+        };
+        anyhow::ensure!(told.iter().any(is_it), "{} Events", told.len());
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let now = project.services().get("web").await.unwrap();
+    assert_eq!(now.metadata.resource_version, before.metadata.resource_version, "who is served says so still");
+
+    heal(&mut northbound).await;
+    project.until_served("new").await;
+    let repaired = |said: &str| said.contains("10.1.0.42:8080") && said.contains("10.1.0.43:8080");
+    project.until_nbctl(&northbound, &["lb-list"], "all is written after it", repaired).await;
+    project.until_reason("new", "Served").await;
+    assert_eq!(addresses(&project.services().get("web").await.unwrap()), [address]);
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn ovn_goes_and_comes_back() {
+    let northbound = Northbound::standalone().await.unwrap();
+    let kill = async |northbound: &mut Northbound| northbound.stop(0, Signal::SIGKILL).await.unwrap();
+    let restart = async |northbound: &mut Northbound| northbound.restart(0).await.unwrap();
+    fails_and_recovers("ovn-gone", northbound, kill, restart).await;
+}
+
+#[tokio::test]
+async fn ovn_hangs_and_goes_on() {
+    let northbound = Northbound::standalone().await.unwrap();
+    let stop = async |northbound: &mut Northbound| northbound.signal(0, Signal::SIGSTOP).unwrap();
+    let go_on = async |northbound: &mut Northbound| northbound.signal(0, Signal::SIGCONT).unwrap();
+    fails_and_recovers("ovn-hung", northbound, stop, go_on).await;
+}
+
+#[tokio::test]
+async fn ovn_is_read_only_for_a_while() {
+    let northbound = Northbound::standalone().await.unwrap();
+    let close = async |northbound: &mut Northbound| northbound.set_read_only(true).await.unwrap();
+    let open = async |northbound: &mut Northbound| northbound.set_read_only(false).await.unwrap();
+    fails_and_recovers("ovn-closed", northbound, close, open).await;
+}
+
+#[tokio::test]
+async fn ovn_loses_its_quorum_and_gets_it_back() {
+    let northbound = Northbound::cluster(3).await.unwrap();
+    let lose = async |northbound: &mut Northbound| {
+        for member in [1, 2] {
+            northbound.stop(member, Signal::SIGKILL).await.unwrap();
+        }
+    };
+    let regain = async |northbound: &mut Northbound| {
+        for member in [1, 2] {
+            northbound.restart(member).await.unwrap();
+        }
+    };
+    fails_and_recovers("quorum", northbound, lose, regain).await;
+}
