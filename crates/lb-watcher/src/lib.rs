@@ -34,6 +34,7 @@ mod watcher;
 
 use std::sync::{Arc, Mutex};
 
+use groundcrew_core::metrics::Register;
 use groundcrew_core::queue::Queue;
 use groundcrew_core::runtime::{Runtime, RuntimeArgs, StartError};
 use groundcrew_core::watch::follow;
@@ -65,6 +66,11 @@ pub fn without_marks(runtime: RuntimeArgs) -> RuntimeArgs {
     RuntimeArgs { cluster_id: runtime.cluster_id.or_else(|| Some("lb-watcher".to_owned())), ..runtime }
 }
 
+/// Describes the metrics of the watcher.
+pub fn describe(register: &dyn Register) -> prometheus::Result<()> {
+    Metrics::new(register).map(drop)
+}
+
 /// Starts the watcher on this runtime. Returns at once; what is still missing is told by `/readyz`.
 #[allow(clippy::unused_async, reason = "the signature that every controller of the binary has")]
 pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
@@ -90,7 +96,7 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
         role: runtime.role.clone(),
         settle: args.settle_time,
         report_only: args.report_only,
-        dry_run: runtime.dry_run,
+        runtime: runtime.clone(),
         state: Mutex::new(State::new(Book::new(patience))),
     });
 
@@ -112,6 +118,8 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
     let ovn = view.replica.client().clone();
     let connection = groundcrew_ovn::follow(ovn, metrics.connected, ready.clone(), stop.clone(), all.clone());
     runtime.tasks.spawn("OVN connection", connection);
+    let ovn = view.replica.client().clone();
+    runtime.board.show_connection(OVN, move || groundcrew_ovn::shown(&ovn));
 
     // The rest begins when everything was read once: half a view is a false alarm.
     let (runtime_, watcher_) = (runtime.clone(), watcher.clone());

@@ -1,18 +1,15 @@
 //! What an operator can see of the watch.
 
-use groundcrew_core::metrics::{counter, counters, gauge, seconds};
-use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, Registry};
+use groundcrew_core::drift::DriftMetrics;
+use groundcrew_core::metrics::{Register, counter, counters, gauge};
+use prometheus::{IntCounter, IntCounterVec, IntGauge};
 
 use crate::attribution::LABELS;
 use crate::verify::Kind;
 
 #[derive(Clone)]
 pub(crate) struct Metrics {
-    pub(crate) found: IntCounterVec,
-    pub(crate) repaired: IntCounterVec,
-    pub(crate) repair: Histogram,
-    pub(crate) mass: IntCounterVec,
-    pub(crate) flapping: IntGauge,
+    pub(crate) drift: DriftMetrics,
     pub(crate) open: IntGauge,
     pub(crate) connected: IntGauge,
     pub(crate) services: IntGauge,
@@ -28,34 +25,18 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new(registry: &Registry) -> prometheus::Result<Self> {
+    pub(crate) fn new(registry: &dyn Register) -> prometheus::Result<Self> {
         let counter = |name: &str, help: &str| counter(registry, name, help);
         let counters = |name: &str, help: &str, labels: &[&str]| counters(registry, name, help, labels);
         let gauge = |name: &str, help: &str| gauge(registry, name, help);
         let metrics = Self {
-            found: counters("groundcrew_drift_found_total", "Drift found, by kind and cause.", &["kind", "cause"])?,
-            repaired: counters(
-                "groundcrew_drift_repaired_total",
-                "Drift that is repaired, by kind and cause.",
-                &["kind", "cause"],
-            )?,
-            repair: seconds(
-                registry,
-                "groundcrew_drift_repair_seconds",
-                "Time from the change in OVN to the load balancer being as it should.",
-            )?,
-            mass: counters(
-                "groundcrew_drift_mass_total",
-                "Changes of OVN that hit several Services at once, by cause.",
-                &["cause"],
-            )?,
-            flapping: gauge("groundcrew_drift_flapping_count", "Services that are changed again and again.")?,
-            open: gauge("groundcrew_drift_open_count", "Services that are not as they should be.")?,
+            drift: DriftMetrics::new(registry, &LABELS)?,
+            open: gauge("groundcrew_drift_open_services", "Services that are not as they should be.")?,
             connected: gauge(
                 "groundcrew_watcher_connected_bool",
                 "Whether the view of the northbound database is current.",
             )?,
-            services: gauge("groundcrew_watcher_services_count", "Services that are verified.")?,
+            services: gauge("groundcrew_watcher_services", "Services that are verified.")?,
             verified: counter("groundcrew_watcher_rows_verified_total", "Rows compared by full comparisons.")?,
             comparisons: counter("groundcrew_watcher_full_comparisons_total", "Full comparisons that were completed.")?,
             compared_at: gauge(
@@ -71,9 +52,9 @@ impl Metrics {
                 "Annotations written to have a load balancer rebuilt, by how the write ended.",
                 &["outcome"],
             )?,
-            orphans: gauge("groundcrew_watcher_orphans_count", "Rows under kube-dc's names that have no Service.")?,
+            orphans: gauge("groundcrew_watcher_orphans", "Rows under kube-dc's names that have no Service.")?,
             ambiguous: gauge(
-                "groundcrew_watcher_ambiguous_names_count",
+                "groundcrew_watcher_ambiguous_names",
                 "Row names that several Services share, because of kube-dc's way to make them.",
             )?,
             kube_ovn_changes: counter(
@@ -87,10 +68,9 @@ impl Metrics {
         };
         // They exist from the start, so that a rate over the first one is not lost.
         for cause in LABELS {
-            metrics.mass.with_label_values(&[cause]);
             for kind in Kind::ALL {
-                metrics.found.with_label_values(&[kind.label(), cause]);
-                metrics.repaired.with_label_values(&[kind.label(), cause]);
+                metrics.drift.found.with_label_values(&[kind.label(), cause]);
+                metrics.drift.repaired.with_label_values(&[kind.label(), cause]);
             }
         }
         for outcome in ["ok", "conflict", "gone", "failed"] {

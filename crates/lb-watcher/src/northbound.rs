@@ -3,10 +3,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use groundcrew_ovn::mark;
 use ovsdb_client::{Set, StrMap, Uuid};
-
-/// The mark of this project's own rows: not kube-dc's, and none of the watcher's business.
-const OUR_MARK: &str = "groundcrew-cluster";
 
 ovsdb_client::table! {
     /// Virtual addresses and their backends, for one protocol.
@@ -58,7 +56,7 @@ ovsdb_client::database! {
 impl LoadBalancer {
     /// Whether it is one of this project's own controllers'.
     pub(crate) fn is_groundcrews(&self) -> bool {
-        self.external_ids.get(OUR_MARK).is_some()
+        self.external_ids.get(mark::CLUSTER).is_some()
     }
 
     /// Options and health checks in short: kube-dc sets none, so only a change of them says something.

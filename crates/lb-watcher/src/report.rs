@@ -85,8 +85,10 @@ impl Reporter {
         let what = describe(&alarm.findings);
         let near = kube_ovn.map(|words| format!(" (kube-ovn-controller: {words})")).unwrap_or_default();
         let note = format!(
-            "changed again and again by somebody else{near}: {} repairs since it was last left alone; now {what}. \
-             The next one waits {} s. Find the other writer",
+            "changed again and again by somebody else{near} since {}, last at {}: {} repairs since it was last left \
+             alone; now {what}. The next one waits {} s. Find the other writer",
+            held.since.wall_clock(),
+            alarm.seen.wall_clock(),
             held.repairs,
             now.until(held.until).as_secs_f64().ceil()
         );

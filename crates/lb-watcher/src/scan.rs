@@ -37,30 +37,31 @@ pub(crate) async fn run(watcher: &Watcher, interval: Duration, stop: &Cancellati
                     vigil = Some(Moment::now());
                 }
             }
-            compare(watcher, &mut orphans).await;
-            vigil = vigil.filter(|since| !is_over(watcher, *since));
+            compare(watcher, &mut orphans);
+            let collected = watcher.lock().collected;
+            if let Some(why) = vigil.and_then(|since| end(since, collected, Moment::now())) {
+                info!("{why}");
+                vigil = None;
+            }
             watcher.metrics.vigil.set(vigil.is_some().into());
         }
     };
     let _: Option<()> = stop.run_until_cancelled(scanning).await;
 }
 
-fn is_over(watcher: &Watcher, since: Moment) -> bool {
-    if watcher.lock().collected.is_some_and(|collected| collected >= since) {
-        info!("kube-ovn-controller has collected; back to the usual pace");
-        return true;
+/// Why a vigil that began at `since` is over by now, if it is. Pure.
+fn end(since: Moment, collected: Option<Moment>, now: Moment) -> Option<String> {
+    if collected.is_some_and(|collected| collected >= since) {
+        return Some("kube-ovn-controller has collected; back to the usual pace".into());
     }
-    let over = Moment::now() >= since + VIGIL;
-    if over {
-        info!("kube-ovn-controller started and has not collected within {} s", VIGIL.as_secs());
-    }
-    over
+    let over = now >= since + VIGIL;
+    over.then(|| format!("kube-ovn-controller started and has not collected within {} s", VIGIL.as_secs()))
 }
 
-/// Compares every Service with what OVN has. No query: the replica has it all.
-async fn compare(watcher: &Watcher, orphans: &mut Orphans) {
-    // A server that has stopped to talk has nothing to compare with.
-    if !watcher.view.is_current().await || watcher.view.now().is_none() {
+/// Compares every Service with what OVN has. No query: the replica has it all, and the client gives a server up that has
+/// been silent for a second. Whoever is found to differ here although no change told it is asked for before an alarm.
+fn compare(watcher: &Watcher, orphans: &mut Orphans) {
+    if watcher.view.now().is_none() {
         debug!("no full comparison: OVN is out of sight");
         return;
     }
@@ -89,7 +90,7 @@ async fn compare(watcher: &Watcher, orphans: &mut Orphans) {
     names(watcher);
     find_orphans(watcher, &nb, orphans);
     let flapping = watcher.lock().brake.flapping_count(Moment::now());
-    watcher.metrics.flapping.set(count(flapping));
+    watcher.metrics.drift.flapping.set(count(flapping));
     watcher.metrics.verified.inc_by(u64::try_from(rows).unwrap_or(u64::MAX));
     watcher.metrics.compared_at.set(Timestamp::now().as_second());
     watcher.metrics.comparisons.inc();
@@ -120,7 +121,7 @@ fn find_orphans(watcher: &Watcher, nb: &Snapshot<Northbound>, orphans: &mut Orph
         // A Service that was deleted a moment ago takes its row with it.
         if !*told && now >= *since + watcher.settle && watcher.speaks() {
             *told = true;
-            watcher.metrics.found.with_label_values(&["orphan", "unknown_writer"]).inc();
+            watcher.metrics.drift.found.with_label_values(&["orphan", "unknown_writer"]).inc();
             watcher.reporter.orphan(&row.name, &namespace);
         }
     }
@@ -140,4 +141,21 @@ fn project(watcher: &Watcher, nb: &Northbound, row: &LoadBalancer) -> Option<Str
     // The longest namespace that fits is the likeliest: `a` is a prefix of `a-b`'s rows too.
     let fitting = possible_owners(&row.name).map(|(key, _)| key.namespace).filter(|namespace| is_project(namespace));
     fitting.max_by_key(|namespace| namespace.len()).map(|namespace| namespace.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vigil_ends_with_the_collection_or_after_a_minute() {
+        let (since, second) = (Moment::now(), |n| Duration::from_secs(n));
+        let ended = |collected, now| end(since, collected, now).is_some();
+        assert!(!ended(None, since + second(59)));
+        assert!(ended(None, since + second(60)));
+        assert!(ended(Some(since + second(4)), since + second(5)));
+        let (earlier, since) = (since, since + second(10));
+        assert!(end(since, Some(earlier), since + second(5)).is_none(), "the collection of an earlier start");
+        assert!(end(since, Some(earlier), since + second(60)).is_some());
+    }
 }

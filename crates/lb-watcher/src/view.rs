@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ovsdb_client::{Condition, Op, Replica, Row, Snapshot, State, Uuid};
+use ovsdb_client::{Condition, Op, Replica, Row, Snapshot, Uuid};
 use tokio::time::Instant;
 
 use crate::northbound::{LogicalRouter, Northbound};
@@ -19,7 +19,7 @@ pub(crate) struct View {
 impl View {
     /// What is there now; `None` while nobody can tell.
     pub(crate) fn now(&self) -> Option<Snapshot<Northbound>> {
-        matches!(self.replica.client().state(), State::InSync { .. }).then(|| self.replica.snapshot())
+        self.replica.client().is_in_sync().then(|| self.replica.snapshot())
     }
 
     /// Whether the server answers, and so has sent everything that it had before. A hung one looks as if nothing

@@ -4,11 +4,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use groundcrew_core::diff::{self, Diff};
 use groundcrew_core::drift::{Attribute, Brake, Cause, Drift, Round};
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::leader::{Moment, Role, Term};
 use groundcrew_core::provider::Owner;
 use groundcrew_core::queue::{Outcome, Queue};
+use groundcrew_core::runtime::Runtime;
 use ovsdb_client::{Snapshot, Uuid};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -41,7 +43,7 @@ pub(crate) struct Watcher {
     pub(crate) role: watch::Receiver<Role>,
     pub(crate) settle: Duration,
     pub(crate) report_only: bool,
-    pub(crate) dry_run: bool,
+    pub(crate) runtime: Runtime,
     pub(crate) state: Mutex<State>,
 }
 
@@ -115,7 +117,7 @@ impl Watcher {
             state.rounds.looked(&key)
         };
         for mass in masses {
-            self.metrics.mass.with_label_values(&[mass.cause.label]).inc();
+            self.metrics.drift.mass.with_label_values(&[mass.cause.label]).inc();
             self.reporter.mass(&mass);
         }
         outcome
@@ -213,8 +215,10 @@ impl Watcher {
         }
         if first {
             for kind in kinds(&alarm.findings) {
-                self.metrics.found.with_label_values(&[kind, cause.label]).inc();
+                self.metrics.drift.found.with_label_values(&[kind, cause.label]).inc();
             }
+            let differences: Vec<_> = alarm.findings.iter().map(Finding::difference).collect();
+            self.runtime.show_plan(Diff::of(format!("Service {}", service.key), diff::lines(&differences)));
             self.reporter.drift(service, alarm, &cause, deed, in_a_crowd);
         } else {
             self.reporter.overdue(service, alarm, self.report_only);
@@ -232,7 +236,7 @@ impl Watcher {
         let mut state = self.lock();
         let admitted = state.brake.admit(&service.key, now);
         let news = admitted.is_err_and(|held| state.held.insert(service.key.clone(), held.until) != Some(held.until));
-        self.metrics.flapping.set(count(state.brake.flapping_count(now)));
+        self.metrics.drift.flapping.set(count(state.brake.flapping_count(now)));
         drop(state);
         admitted.map_err(|held| {
             if news {
@@ -256,9 +260,9 @@ impl Watcher {
         }
         if let Some(cause) = repaired.cause {
             for kind in &repaired.kinds {
-                self.metrics.repaired.with_label_values(&[kind.label(), cause]).inc();
+                self.metrics.drift.repaired.with_label_values(&[kind.label(), cause]).inc();
             }
-            self.metrics.repair.observe(repaired.took.as_secs_f64());
+            self.metrics.drift.repair.observe(repaired.took.as_secs_f64());
         }
         self.reporter.repaired(service, repaired);
     }
@@ -266,7 +270,7 @@ impl Watcher {
     fn odd(&self, service: &Service, findings: &[Finding]) {
         if self.voice().is_some() {
             for kind in kinds(findings) {
-                self.metrics.found.with_label_values(&[kind, "unknown_writer"]).inc();
+                self.metrics.drift.found.with_label_values(&[kind, "unknown_writer"]).inc();
             }
             self.reporter.odd(service, findings);
         }
@@ -285,7 +289,7 @@ impl Watcher {
     }
 
     fn voice(&self) -> Option<Voice> {
-        if self.dry_run {
+        if self.runtime.dry_run {
             return Some(Voice::DryRun);
         }
         self.role.borrow().term().cloned().map(Voice::Leader)

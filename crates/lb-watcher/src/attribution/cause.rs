@@ -41,12 +41,13 @@ pub(super) fn cause(shift: Option<&Shift>, round: &Round, kube_ovn: &KubeOvn) ->
     }
 }
 
-/// kube-ovn's collection deletes every row whose name it does not know, in one transaction, and keeps its own.
+/// kube-ovn's collection deletes every row whose name it does not know, in one transaction, and keeps its own. It knows
+/// those of its `OvnDnatRule`s, too, which nothing tells from others': they say nothing where it was seen to start.
 fn deleted(shift: &Shift, round: &Round, kube_ovn: &KubeOvn) -> Cause {
     let removed = shift.ours_removed + shift.others_removed;
-    let swept = shift.ours_left == 0 && shift.others_left == 0;
     let change = kube_ovn.near(round.seen);
-    if swept && (change.is_some() || (removed > 1 && shift.native_left > 0)) {
+    let swept = removed > 1 && shift.native_left > 0 && shift.others_left == 0;
+    if shift.ours_left == 0 && (change.is_some() || swept) {
         let evidence = change.map_or_else(
             || "no restart of it was seen yet, but it alone deletes all that it does not know".to_owned(),
             |change| change.words(round.seen),
@@ -142,7 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_some_is_not_kube_ovn() {
+    fn a_sweep_after_a_new_leader_may_leave_rows_of_dnat_rules() {
+        let sweep = Shift { ours_removed: 3, others_left: 2, native_left: 6, ..Shift::default() };
+        assert_eq!(label(&sweep, 3, &after_a_new_leader(3)), KUBE_OVN_COLLECTION);
+        assert_eq!(label(&sweep, 3, &(KubeOvn::default(), Moment::now())), UNKNOWN_WRITER, "nobody saw it start");
+    }
+
+    #[test]
+    fn who_leaves_some_of_ours_is_not_kube_ovn() {
         let some = Shift { ours_removed: 3, ours_left: 7, native_left: 6, ..Shift::default() };
         assert_eq!(label(&some, 3, &after_a_new_leader(3)), UNKNOWN_WRITER);
         let one = Shift { ours_removed: 1, ours_left: 9, native_left: 6, ..Shift::default() };

@@ -1,10 +1,10 @@
 //! What kube-ovn-controller did lately, and how to keep it from collecting. Pure.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use groundcrew_core::leader::Moment;
+use groundcrew_ovn::collection::{self, Version};
 
 /// From the take-over to the collection: 3.4 s as a rule; big clusters take longer, and a pod's status may tell of the
 /// restart only after it.
@@ -43,9 +43,6 @@ pub(crate) enum What {
     Restart(Box<str>),
     NewLeader(String),
 }
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Version(u32, u32, u32);
 
 /// What is read of one of its pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,17 +106,7 @@ impl KubeOvn {
 
     /// How to stop the collection, by version.
     pub(crate) fn remedy(&self) -> String {
-        const OFF: &str = "set GC_INTERVAL=0 on kube-ovn-controller, which turns its start-up collection off";
-        const NO_LB: &str = "or ENABLE_LB=false where kube-proxy or Cilium serves ClusterIPs and the rows do not carry \
-                             vendor=kube-ovn";
-        match self.version {
-            Some(version) if version < Version(1, 13, 5) => {
-                format!("upgrade kube-ovn (this is {version}) to v1.14 or later, then {OFF}")
-            }
-            Some(version) if version < Version(1, 15, 0) => OFF.to_owned(),
-            Some(_) => format!("{OFF}, {NO_LB}"),
-            None => format!("{OFF} (v1.13.5 and later), {NO_LB} (v1.15 and later)"),
-        }
+        collection::remedy(self.version)
     }
 }
 
@@ -136,22 +123,6 @@ impl Change {
             return format!("{what} {:.1} s after", moment.until(self.at).as_secs_f64());
         }
         format!("{what} {:.1} s before", before.as_secs_f64())
-    }
-}
-
-impl Version {
-    /// From the tag of an image: `docker.io/kubeovn/kube-ovn:v1.14.4`.
-    fn of_image(image: &str) -> Option<Self> {
-        let (_, tag) = image.split('@').next()?.rsplit_once(':')?;
-        let mut numbers = tag.strip_prefix('v')?.split(['.', '-']).map(str::parse);
-        let mut next = || numbers.next()?.ok();
-        Some(Self(next()?, next()?, next()?))
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "v{}.{}.{}", self.0, self.1, self.2)
     }
 }
 
@@ -181,22 +152,5 @@ mod tests {
         let mut without = KubeOvn::default();
         without.leases_listed();
         assert!(without.leader(leader("a"), now), "there was none before");
-    }
-
-    #[test]
-    fn the_remedy_is_that_of_the_version() {
-        let remedy = |image: &str| {
-            let mut kube_ovn = KubeOvn::default();
-            kube_ovn.pods(&[pod("a", 0, image)], Moment::now());
-            kube_ovn.remedy()
-        };
-        let old = remedy("docker.io/kubeovn/kube-ovn:v1.12.28");
-        assert!(old.contains("upgrade kube-ovn (this is v1.12.28)"), "{old}");
-        let v14 = remedy("registry:5000/kubeovn/kube-ovn:v1.14.4-x86@sha256:00ff");
-        assert!(v14.contains("GC_INTERVAL=0") && !v14.contains("ENABLE_LB"), "{v14}");
-        assert!(remedy("kubeovn/kube-ovn:v1.16.2").contains("ENABLE_LB=false"));
-        for unknown in ["kubeovn/kube-ovn:latest", "kubeovn/kube-ovn", "host:5000/kube-ovn"] {
-            assert!(remedy(unknown).contains("(v1.13.5 and later)"), "{unknown}");
-        }
     }
 }

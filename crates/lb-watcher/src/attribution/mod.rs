@@ -80,7 +80,6 @@ impl Attribution {
 
 impl Attribute for Attribution {
     fn observe(&self, shift: &Shift, seen: Moment) {
-        // The quiet ones too: a drift that came with one of them was not made by the one before.
         let mut state = self.lock();
         if state.shifts.len() == REMEMBERED {
             state.shifts.pop_front();
@@ -94,5 +93,13 @@ impl Attribute for Attribution {
         let nearest = state.shifts.iter().min_by_key(|(seen, _)| apart(*seen));
         let shift = nearest.filter(|(seen, _)| apart(*seen) <= NEAR).map(|(_, shift)| shift);
         cause::cause(shift, round, &state.kube_ovn)
+    }
+
+    fn nearby(&self, moment: Moment) -> Option<String> {
+        self.kube_ovn_near(moment)
+    }
+
+    fn causes(&self) -> &'static [&'static str] {
+        &LABELS
     }
 }

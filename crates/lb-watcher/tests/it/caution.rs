@@ -23,7 +23,7 @@ async fn report_only_tells_and_writes_nothing() {
     watcher.until_found("row_missing", "manual_delete", 1.0).await;
     // Put back by somebody else: not counted as repaired by us, and over.
     manager::build(&project.northbound.remotes(), &project.client, &project.namespace, "web").await.unwrap();
-    watcher.until_metric("groundcrew_drift_open_count", |open| open < 0.5).await;
+    watcher.until_metric("groundcrew_drift_open_services", |open| open < 0.5).await;
     let after = project.services().get("web").await.unwrap();
     assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
     assert_eq!(manager.asked(), 0);
@@ -74,7 +74,7 @@ async fn a_service_that_is_deleted_takes_its_row_with_it_and_nobody_is_alarmed()
     let finalizer = json!({ "metadata": { "finalizers": ["service.kube-dc.com/finalizer"] } });
     project.services().patch("leaves", &PatchParams::default(), &Patch::Merge(finalizer)).await.unwrap();
     project.services().delete("leaves", &DeleteParams::default()).await.unwrap();
-    watcher.until_metric("groundcrew_watcher_services_count", |n| n < 1.5).await;
+    watcher.until_metric("groundcrew_watcher_services", |n| n < 1.5).await;
     project.nbctl(&["lb-del", &project.row("leaves")]).await;
     let none = json!({ "metadata": { "finalizers": null } });
     project.services().patch("leaves", &PatchParams::default(), &Patch::Merge(none)).await.unwrap();
@@ -105,10 +105,10 @@ async fn a_row_without_a_service_is_told_once_and_never_touched() {
     let before = watcher.metric(comparisons).await;
     watcher.until_metric(comparisons, |n| n > before + 5.0).await;
     assert!((watcher.found().await - 1.0).abs() < 0.1, "told once");
-    assert!((watcher.metric("groundcrew_watcher_orphans_count").await - 1.0).abs() < 0.1);
+    assert!((watcher.metric("groundcrew_watcher_orphans").await - 1.0).abs() < 0.1);
     assert_eq!(project.nbctl(&["list", "Load_Balancer"]).await, rows);
     project.nbctl(&["lb-del", &row]).await;
-    watcher.until_metric("groundcrew_watcher_orphans_count", |n| n < 0.5).await;
+    watcher.until_metric("groundcrew_watcher_orphans", |n| n < 0.5).await;
 }
 
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn one_row_name_for_two_services_is_told_and_repaired_for_neither() {
     watcher.until_watches(1).await;
     let told = project.until_event("a-b", "NameAmbiguous").await;
     assert!(told.contains(&format!("{other}/b")), "{told}");
-    watcher.until_metric("groundcrew_watcher_ambiguous_names_count", |n| n > 0.5).await;
+    watcher.until_metric("groundcrew_watcher_ambiguous_names", |n| n > 0.5).await;
     project.nbctl(&["lb-del", &project.row("a-b"), "--", "lb-del", &project.row("plain")]).await;
     project.until_whole("plain", &address).await;
     assert_eq!((manager.asked(), project.resync("a-b").await), (1, None));
@@ -164,7 +164,7 @@ async fn a_paused_service_is_left_alone_until_it_is_not() {
     let paused = |value| json!({ "metadata": { "annotations": { "groundcrew.dev/paused": value } } });
     let params = PatchParams::default();
     project.services().patch("web", &params, &Patch::Merge(paused(Some("true")))).await.unwrap();
-    watcher.until_metric("groundcrew_watcher_services_count", |n| n < 0.5).await;
+    watcher.until_metric("groundcrew_watcher_services", |n| n < 0.5).await;
     project.nbctl(&["lb-del", &project.row("web")]).await;
     assert_eq!(manager.asked(), 0);
     project.services().patch("web", &params, &Patch::Merge(paused(None))).await.unwrap();

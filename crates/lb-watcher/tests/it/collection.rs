@@ -51,7 +51,7 @@ async fn three_collections_in_ten_seconds_are_survived_without_a_brake() {
         project.until_whole("api", &api).await;
         watcher.until_repaired("row_missing", "kube_ovn_collection", f64::from(2 * round)).await;
     }
-    assert!(watcher.metric("groundcrew_drift_flapping_count").await < 0.5);
+    assert!(watcher.metric("groundcrew_drift_flapping_services").await < 0.5);
 }
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn a_row_collected_in_the_middle_of_its_repair_is_asked_for_at_once() {
     manager.until_asked(1).await;
     // It has made the row, but not attached it yet, when the collection comes.
     project.nbctl(&["create", "Load_Balancer", &format!("name={}", project.row("web")), "protocol=tcp"]).await;
-    watcher.until_metric("groundcrew_drift_open_count", |open| open > 0.5).await;
+    watcher.until_metric("groundcrew_drift_open_services", |open| open > 0.5).await;
     manager.idle(false);
     project.collect().await;
     project.until_whole("web", &address).await;

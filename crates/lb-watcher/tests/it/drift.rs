@@ -71,7 +71,7 @@ async fn a_router_made_again_under_its_name_is_seen_for_what_it_is() {
     watcher.until_found("router_missing", "unknown_writer", 1.0).await;
     project.nbctl(&["lr-add", router]).await;
     project.until_whole("web", &address).await;
-    watcher.until_metric("groundcrew_drift_open_count", |open| open < 0.5).await;
+    watcher.until_metric("groundcrew_drift_open_services", |open| open < 0.5).await;
     watcher.until_found("router_detached", "router_recreated", 2.0).await;
 }
 
@@ -129,7 +129,7 @@ async fn a_restored_and_an_emptied_database_are_told_apart() {
     project.until_whole("new", &new).await;
     project.until_whole("old", &old).await;
     watcher.until_repaired("row_missing", "database_restored", 1.0).await;
-    watcher.until_metric("groundcrew_drift_open_count", |open| open < 0.5).await;
+    watcher.until_metric("groundcrew_drift_open_services", |open| open < 0.5).await;
 
     project.northbound.rebuild_empty().await.unwrap();
     watcher.until_found("row_missing", "database_emptied", 2.0).await;

@@ -36,7 +36,9 @@ async fn drift_during_a_hand_over_is_repaired_by_the_successor() {
 #[tokio::test]
 async fn a_successor_does_not_ask_again_for_what_is_under_way() {
     let project = Project::new("asked").await;
-    project.served("web").await;
+    for name in ["web", "marker"] {
+        project.served(name).await;
+    }
     let manager = project.manager().await;
     manager.idle(true);
     let flags = ["--lease-duration", "3s", "--repair-time", "1h"];
@@ -45,15 +47,13 @@ async fn a_successor_does_not_ask_again_for_what_is_under_way() {
     let second = project.start(&flags).await;
     for watcher in [&first, &second] {
         watcher.until_ready().await;
-        watcher.until_watches(1).await;
+        watcher.until_watches(2).await;
     }
     project.nbctl(&["lb-del", &project.row("web")]).await;
     first.until_found("row_missing", "manual_delete", 1.0).await;
     first.stop().await;
     second.until_metric("groundcrew_leader_leading_bool", |leads| leads > 0.5).await;
     // It looks at everything as its term begins; another drift shows that it is through.
-    project.served("marker").await;
-    second.until_metric("groundcrew_watcher_services_count", |n| n > 1.5).await;
     project.nbctl(&["lb-del", &project.row("marker")]).await;
     second.until_found("row_missing", "manual_delete", 1.0).await;
     manager.until_asked(2).await;
@@ -95,7 +95,7 @@ async fn while_ovn_takes_no_writes_the_manager_is_asked_until_it_can() {
     assert!(told.contains("manager"), "{told}");
     project.northbound.set_read_only(false).await.unwrap();
     project.until_whole("web", &address).await;
-    watcher.until_metric("groundcrew_drift_open_count", |open| open < 0.5).await;
+    watcher.until_metric("groundcrew_drift_open_services", |open| open < 0.5).await;
 }
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn against_a_writer_in_a_tight_loop_the_brake_holds_and_others_are_unaffec
     }));
     let told = project.until_event("web", "DriftFlapping").await;
     assert!(told.contains("10 repairs"), "{told}");
-    assert!((watcher.metric("groundcrew_drift_flapping_count").await - 1.0).abs() < 0.1);
+    assert!((watcher.metric("groundcrew_drift_flapping_services").await - 1.0).abs() < 0.1);
     let asked = manager.asked();
     assert!((10..=11).contains(&asked), "{asked} requests");
 
@@ -193,7 +193,7 @@ async fn a_service_deleted_while_its_row_is_awaited_is_not_brought_back() {
     project.nbctl(&["lb-del", &project.row("web")]).await;
     manager.until_asked(2).await;
     project.services().delete("web", &DeleteParams::default()).await.unwrap();
-    watcher.until_metric("groundcrew_drift_open_count", |open| open < 0.5).await;
+    watcher.until_metric("groundcrew_drift_open_services", |open| open < 0.5).await;
     manager.idle(false);
     // Another drift, to know that whatever was under way is over.
     project.nbctl(&["lb-del", &project.row("stays")]).await;

@@ -99,8 +99,8 @@ impl Watcher {
 
     /// Waits until so many Services were seen as they should be.
     pub(crate) async fn until_watches(&self, services: u32) {
-        self.until_metric("groundcrew_watcher_services_count", |n| n >= f64::from(services)).await;
-        self.until_metric("groundcrew_drift_open_count", |n| n < 0.5).await;
+        self.until_metric("groundcrew_watcher_services", |n| n >= f64::from(services)).await;
+        self.until_metric("groundcrew_drift_open_services", |n| n < 0.5).await;
     }
 
     /// All drift found so far, whatever it was.
