@@ -114,6 +114,10 @@ pub struct Args {
     #[arg(long, env = "GROUNDCREW_CLOUDSIGMA_SWITCH_NICS")]
     pub switch_nics: bool,
 
+    /// Let nodes balance by themselves, in clusters without kube-proxy or Cilium
+    #[arg(long, env = "GROUNDCREW_CLOUDSIGMA_NAT")]
+    pub nat: bool,
+
     /// Addresses that may be given out: networks, addresses or tag:<uuid>, comma-separated. Without it all of the account
     #[arg(long, env = "GROUNDCREW_CLOUDSIGMA_ALLOW_IP", value_name = "ADDRESSES", value_delimiter = ',')]
     pub allow_ip: Vec<Allowed>,
@@ -126,8 +130,9 @@ pub struct Args {
     #[arg(long, env = "GROUNDCREW_CLOUDSIGMA_EXPIRY_WARNING", value_name = "TIME", default_value = "168h", value_parser = duration)]
     pub expiry_warning: Duration,
 
-    /// How long after it was taken an address is read once more, in case another cluster took it at the same moment
-    #[arg(long, env = "GROUNDCREW_CLOUDSIGMA_CLAIM_SETTLE", value_name = "TIME", default_value = "1s", value_parser = duration)]
+    /// How long after it was taken an address is read once more, in case another cluster took it at the same moment. One
+    /// whose mark took longer to write is given back. The same in all clusters of an account
+    #[arg(long, env = "GROUNDCREW_CLOUDSIGMA_CLAIM_SETTLE", value_name = "TIME", default_value = "3s", value_parser = interval)]
     pub claim_settle: Duration,
 
     /// The namespace of the node agents' Leases; without it the one of this controller's own Lease
@@ -172,7 +177,7 @@ pub struct Args {
     #[arg(long, env = "GROUNDCREW_IGNORE_EXCLUDE_LABEL")]
     pub ignore_exclude_label: bool,
 
-    /// How many nodes may be deleted at once because their servers are gone; beyond it none is
+    /// How many nodes may be deleted within ten minutes because their servers are gone; beyond it none is
     #[arg(long, env = "GROUNDCREW_NODE_DELETE_LIMIT", value_name = "COUNT", default_value = "3")]
     pub node_delete_limit: usize,
 
@@ -190,7 +195,7 @@ const RETRY_FOR: Duration = Duration::from_secs(20);
 
 impl Args {
     /// The client's configuration, with secrets from wherever they are.
-    pub(crate) async fn config(&self) -> Result<Config, StartError> {
+    pub async fn config(&self) -> Result<Config, StartError> {
         let credentials = self.credentials(|name| std::env::var(name).ok())?;
         let direct = matches!(credentials, Credentials::Impersonation { .. });
         let api = match (&self.api_url, &self.region) {
@@ -290,6 +295,25 @@ mod tests {
         let args = parse(&["--region", "zrh", "--username", "a@b"]);
         assert!(args.credentials(|_| None).unwrap_err().to_string().contains("--password-file"));
         assert!(Program::try_parse_from(["test"]).unwrap_err().to_string().contains("--region"));
+    }
+
+    #[test]
+    fn secrets_are_read_from_files_without_the_newline_at_their_end() {
+        let file = std::env::temp_dir().join(format!("groundcrew-secret-{}", std::process::id()));
+        std::fs::write(&file, "correct-horse\n").unwrap();
+        let path = file.to_str().unwrap();
+        let basic = parse(&["--region", "zrh", "--username", "a@b", "--password-file", path]).credentials(|_| None);
+        let flags =
+            ["--region", "zrh", "--user-email", "a@b", "--oauth-url", "https://auth.example", "--client-id", "c"];
+        let stand_in = parse(&[&flags[..], &["--client-secret-file", path]].concat()).credentials(|_| None);
+        std::fs::remove_file(&file).unwrap();
+        let secrets = [basic.unwrap(), stand_in.unwrap()].map(|credentials| match credentials {
+            Credentials::Password { password, .. } => password,
+            Credentials::Impersonation { client_secret, .. } => client_secret,
+        });
+        assert_eq!(secrets.each_ref().map(Secret::expose), ["correct-horse"; 2]);
+        let missing = parse(&["--region", "zrh", "--username", "a@b", "--password-file", path]).credentials(|_| None);
+        assert!(missing.unwrap_err().to_string().contains(path), "it is named");
     }
 
     #[test]

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use groundcrew_core::leader::{Role, Term};
-use groundcrew_core::metrics::{counter, gauge};
+use groundcrew_core::metrics::{Register, counter, gauge, pool_addresses};
+use groundcrew_core::page::{self, Reading};
 use groundcrew_core::runtime::Readiness;
 use jiff::Timestamp;
-use prometheus::{IntCounter, IntGauge, Registry};
+use prometheus::{IntCounter, IntGauge, IntGaugeVec};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -16,6 +17,8 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::inventory::{Account, Inventory};
 use crate::marks::{self, Mark};
+use crate::nodes::Nodes;
+use crate::pool::{self, Allowed, Pool, Rules};
 use crate::tags::{self, Step};
 use crate::write::under;
 
@@ -32,6 +35,51 @@ pub(crate) struct Discovery {
     pub(crate) cluster: Arc<str>,
     pub(crate) expiry_warning: Duration,
     pub(crate) metrics: Metrics,
+    /// For the status page.
+    pub(crate) reading: Reading,
+    /// Where Services are served.
+    pub(crate) pools: Option<Pools>,
+}
+
+/// What of the account is this cluster's to give. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Pools {
+    pub(crate) account: Account,
+    pub(crate) cluster: Arc<str>,
+    pub(crate) allowed: Arc<[Allowed]>,
+    pub(crate) nodes: Nodes,
+}
+
+impl Pools {
+    fn counts(&self) -> Vec<(Pool, bool, pool::Counts)> {
+        let Some(inventory) = self.account.last() else { return Vec::new() };
+        let nodes = self.nodes.addresses();
+        let rules = Rules { cluster: &self.cluster, allowed: &self.allowed, nodes: &nodes, now: Timestamp::now() };
+        let counts = pool::counts(&inventory, &rules).into_iter();
+        counts.map(|((pool, v6), counts)| (pool, v6, counts)).collect()
+    }
+
+    /// For the status page.
+    pub(crate) fn shown(&self) -> Vec<page::Pool> {
+        let shown = |(pool, v6, counts): (Pool, bool, pool::Counts)| page::Pool {
+            name: pool.to_string(),
+            family: if v6 { "IPv6" } else { "IPv4" },
+            used: counts.used,
+            free: counts.free,
+        };
+        self.counts().into_iter().map(shown).collect()
+    }
+
+    fn measure(&self, gauges: &IntGaugeVec) {
+        gauges.reset();
+        // What is not subscribed to is no stock that could run out.
+        for (pool, v6, counts) in self.counts().into_iter().filter(|(pool, ..)| *pool == Pool::Static) {
+            let family = if v6 { "ipv6" } else { "ipv4" };
+            let of = |state| gauges.with_label_values(&[&*pool.to_string(), family, state]);
+            of("used").set(counts.used);
+            of("free").set(counts.free);
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -39,16 +87,20 @@ pub(crate) struct Metrics {
     failures: IntCounter,
     addresses: IntGauge,
     expiring: IntGauge,
+    pools: IntGaugeVec,
 }
 
 impl Metrics {
-    pub(crate) fn new(registry: &Registry) -> prometheus::Result<Self> {
+    pub(crate) fn new(registry: &dyn Register) -> prometheus::Result<Self> {
         let failures = "Times the account could not be read, or only a part of it.";
+        let pools = pool_addresses("CloudSigma")?;
+        registry.register(Box::new(pools.clone()))?;
         let expiring = "Addresses of this cluster whose subscription is over or ends soon and does not renew itself.";
         Ok(Self {
             failures: counter(registry, "groundcrew_cloudsigma_read_failures_total", failures)?,
-            addresses: gauge(registry, "groundcrew_cloudsigma_addresses_count", "Addresses that this cluster has.")?,
-            expiring: gauge(registry, "groundcrew_cloudsigma_subscriptions_expiring_count", expiring)?,
+            addresses: gauge(registry, "groundcrew_cloudsigma_addresses", "Addresses that this cluster has.")?,
+            expiring: gauge(registry, "groundcrew_cloudsigma_subscriptions_expiring", expiring)?,
+            pools,
         })
     }
 }
@@ -59,6 +111,7 @@ impl Discovery {
             let pause = match self.account.refresh(&self.client).await {
                 Ok(read) => {
                     self.ready.done(self.what);
+                    self.reading.succeeded();
                     self.measure(&read);
                     if !read.complete {
                         self.metrics.failures.inc();
@@ -68,6 +121,7 @@ impl Discovery {
                 Err(error) => {
                     warn!(%error, "cannot read the CloudSigma account; what was read last stays");
                     self.ready.explain(self.what, error.to_string());
+                    self.reading.failed(error.to_string());
                     self.metrics.failures.inc();
                     SOON.mul_f64(rand::random_range(0.8..1.2))
                 }
@@ -87,6 +141,9 @@ impl Discovery {
         self.metrics
             .expiring
             .set(ours.iter().filter(|address| expires(address)).count().try_into().unwrap_or(i64::MAX));
+        if let Some(pools) = &self.pools {
+            pools.measure(&self.metrics.pools);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What keeps an address from a Service, in words for its user.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use groundcrew_core::provider::{ErrorKind, ProviderError};
 
@@ -25,8 +26,14 @@ pub(crate) enum Error {
     Unfit { address: IpAddr, why: Unfit },
     #[error("no free address in the {pool} pool: {why}")]
     PoolEmpty { pool: Pool, why: String },
-    #[error("{address} was taken by another cluster at the same moment")]
+    #[error("{address} was, or may have been, taken by another cluster at the same moment; trying again")]
     Outrun { address: IpAddr },
+    #[error(
+        "CloudSigma took {} ms to mark {address}, longer than --claim-settle ({} ms), so that another cluster may have it; \
+         raise it in every cluster of the account",
+        took.as_millis(), settle.as_millis()
+    )]
+    MarkedLate { address: IpAddr, took: Duration, settle: Duration },
     #[error(
         "FloatingIP {name} was not made by this cluster's controller; remove it, or leave the address to its owner"
     )]
@@ -66,7 +73,7 @@ impl From<Error> for ProviderError {
             Error::Wish(_) => (ErrorKind::Invalid, Some("UnknownPool")),
             Error::Unfit { .. } | Error::AttachedElsewhere { .. } => (ErrorKind::Quota, Some("AddressRefused")),
             Error::PoolEmpty { .. } => (ErrorKind::Quota, Some("PoolEmpty")),
-            Error::Outrun { .. } => (ErrorKind::Conflict, Some("AddressTaken")),
+            Error::Outrun { .. } | Error::MarkedLate { .. } => (ErrorKind::Conflict, Some("AddressTaken")),
             Error::NotOurs { .. } => (ErrorKind::Quota, Some("FloatingIPNotOurs")),
             Error::NotLetGo { .. } | Error::NothingToShare { .. } => (ErrorKind::Conflict, None),
             Error::NotConfirmed { .. } => (ErrorKind::NotFound, Some("NotConfirmed")),

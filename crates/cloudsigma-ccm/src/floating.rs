@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use groundcrew_api::floating_ip::{FloatingIP, FloatingIPSpec};
+use groundcrew_api::floating_ip::{FloatingIP, FloatingIPSpec, NatPort};
 use groundcrew_api::names::{condition, label};
 use groundcrew_core::leader::{Term, WriteError};
 use groundcrew_core::provider::{ErrorKind, Owner, ProviderError};
@@ -18,12 +18,24 @@ use crate::error::Error;
 use crate::marks::Claim;
 use crate::mirror::Mirror;
 
+/// On a `FloatingIP`: the server that was let use the address last. Its Node may go before it does.
+const SERVER: &str = groundcrew_api::names::annotation::CLOUDSIGMA_SERVER;
+
 #[derive(Clone)]
 pub(crate) struct Floating {
     api: Api<FloatingIP>,
     pub(crate) mirror: Mirror<FloatingIP>,
     cluster: Arc<str>,
     deadline: Duration,
+}
+
+/// A node that is to hold an address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) node: &'a str,
+    pub(crate) server: &'a str,
+    /// Of the NIC; without it the one of the default route.
+    pub(crate) mac: Option<&'a str>,
 }
 
 /// What a node says about an address.
@@ -58,19 +70,29 @@ impl Floating {
     }
 
     /// Whether it is as it should be, and made for one of those who share the address.
-    pub(crate) fn suits(&self, address: IpAddr, claim: &Claim) -> bool {
+    pub(crate) fn suits(&self, address: IpAddr, claim: &Claim, nat: Option<&[NatPort]>) -> bool {
         let Some(object) = self.get(address) else { return false };
-        self.is_ours(&object) && self::owner(&object).is_some_and(|owner| claim.owners.contains_key(&owner.uid))
+        self.is_ours(&object)
+            && nat.is_none_or(|nat| object.spec.nat == nat)
+            && self::owner(&object).is_some_and(|owner| claim.owners.contains_key(&owner.uid))
     }
 
-    /// Makes it, or brings it to what this owner wants. Who holds it is not decided here.
-    pub(crate) async fn ensure(&self, address: IpAddr, owner: &Owner, term: &Term) -> Result<(), Error> {
+    /// Makes it, or brings it to what this owner wants. Who holds it is not decided here. Without `nat` what nodes do by
+    /// themselves stays as it is.
+    pub(crate) async fn ensure(
+        &self,
+        address: IpAddr,
+        owner: &Owner,
+        nat: Option<&[NatPort]>,
+        term: &Term,
+    ) -> Result<(), Error> {
         let name = FloatingIP::name_of(address);
         let Some(object) = self.read(address).await? else {
             let spec = FloatingIPSpec {
                 address: address.to_string(),
                 serial: 1,
                 owner: Some(owner.key.to_string()),
+                nat: nat.unwrap_or_default().to_vec(),
                 ..FloatingIPSpec::default()
             };
             let mut object = FloatingIP::new(&name, spec);
@@ -80,14 +102,17 @@ impl Floating {
             ]));
             let tried = format!("cannot create FloatingIP {name}");
             let made = self.write(term, &tried, self.api.create(&PostParams::default(), &object)).await?;
-            self.mirror.wrote(made);
+            self.mirror.made(made);
             return Ok(());
         };
         if !self.is_ours(&object) {
             return Err(Error::NotOurs { name });
         }
         let labels = json!({ label::OWNER_UID: owner.uid.to_string() });
-        let spec = json!({ "owner": owner.key.to_string() });
+        let mut spec = json!({ "owner": owner.key.to_string() });
+        if let Some(nat) = nat {
+            spec["nat"] = json!(nat);
+        }
         self.patch(&object, json!({ "metadata": { "labels": labels }, "spec": spec }), term).await
     }
 
@@ -95,17 +120,21 @@ impl Floating {
     pub(crate) async fn assign(
         &self,
         object: &FloatingIP,
-        holder: Option<&str>,
+        place: Option<Place<'_>>,
         evicted: Option<&str>,
-        mac: Option<&str>,
         term: &Term,
     ) -> Result<(), Error> {
+        let (holder, mac) = (place.map(|place| place.node), place.and_then(|place| place.mac));
         let changed = object.spec.holder.as_deref() != holder;
         let serial = object.spec.serial + i64::from(changed);
         // An earlier eviction ends when its node is chosen again.
         let evicted = evicted.or(object.spec.evicted.as_deref().filter(|evicted| Some(*evicted) != holder));
         let spec = json!({ "holder": holder, "evicted": evicted, "mac": mac, "serial": serial });
-        self.patch(object, json!({ "spec": spec }), term).await
+        let mut patch = json!({ "spec": spec });
+        if let Some(place) = place {
+            patch["metadata"]["annotations"] = json!({ SERVER: place.server });
+        }
+        self.patch(object, patch, term).await
     }
 
     /// As the API server has it now.
@@ -174,10 +203,22 @@ pub(crate) fn word(object: &FloatingIP) -> Word {
     Word::Awaited { node: node.clone(), said }
 }
 
+/// What the chosen node says of an address that another host has, or that is its own.
+pub(crate) fn unusable(object: &FloatingIP) -> Option<&str> {
+    let status = object.status.as_ref().filter(|status| status.serial == object.spec.serial)?;
+    let ready = status.conditions.iter().find(|c| c.type_ == condition::READY && c.status == "False")?;
+    matches!(ready.reason.as_str(), "AddressForeign" | "AddressInUse").then_some(&*ready.message)
+}
+
 /// The node that may still answer for it.
 pub(crate) fn claimed(object: &FloatingIP) -> Option<&str> {
     let holder = object.status.as_ref()?.holder.as_deref()?;
     (object.spec.evicted.as_deref() != Some(holder)).then_some(holder)
+}
+
+/// The server that was let use it last.
+pub(crate) fn server(object: &FloatingIP) -> Option<&str> {
+    object.annotations().get(SERVER).map(String::as_str)
 }
 
 /// Whom it was made for.

@@ -1,12 +1,15 @@
-//! What a cluster leaves in its CloudSigma account: marked addresses and tags.
+//! What a cluster leaves in its CloudSigma account: marked addresses, the NICs that were made for them, and tags.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use groundcrew_api::floating_ip::FloatingIP;
+use groundcrew_api::names::class;
 use groundcrew_core::leader::Term;
-use groundcrew_core::provider::{ErrorKind, Leftover, Leftovers, Listing, ProviderError};
+use groundcrew_core::provider::{
+    ErrorKind, Leftover, LeftoverClass, LeftoverKind, Leftovers, Listing, Named, Presence, ProviderError, User,
+};
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 
@@ -14,10 +17,12 @@ use crate::client::{Client, Kind};
 use crate::error::Error;
 use crate::floating::claimed;
 use crate::marks::{self, Claim, Mark};
-use crate::write::under;
+use crate::nodes::Nodes;
+use crate::reach::{Attach, Edits, Reach};
+use crate::write::{leads, under};
 
-const ADDRESS: &str = "cloudsigma-address";
-const TAG: &str = "cloudsigma-tag";
+const ADDRESS: LeftoverKind = LeftoverKind { name: "cloudsigma-address", class: LeftoverClass::FloatingIp };
+const TAG: LeftoverKind = LeftoverKind { name: "cloudsigma-tag", class: LeftoverClass::FloatingIp };
 
 /// For the end of a cluster, when the controller may be dead. Subscriptions stay: they are bought and ended by people.
 #[derive(Clone)]
@@ -38,7 +43,9 @@ impl CloudSigmaLeftovers {
         for owner in claim.owners() {
             let services: Api<Service> = Api::namespaced(self.kube.clone(), &owner.key.namespace);
             let found = self.ask(&format!("cannot read Service {owner}"), services.get_opt(&owner.key.name)).await?;
-            if found.is_some_and(|service| service.metadata.uid == Some(owner.uid.to_string())) {
+            // One that is being deleted waits for its end, and for nothing else.
+            let living = found.filter(|service| service.metadata.deletion_timestamp.is_none());
+            if living.is_some_and(|service| service.metadata.uid == Some(owner.uid.to_string())) {
                 return Err(in_use(format!("{address} is in use by Service {owner}")));
             }
         }
@@ -74,10 +81,19 @@ impl CloudSigmaLeftovers {
             Mark::Ours(claim) => claim,
         };
         self.check_unused(address, &claim).await?;
-        let unmark = self.client.edit_meta::<Error>(address, |now| match marks::read(&now.meta, &self.cluster) {
-            // As it was when nobody used it, or not at all.
-            Mark::Ours(found) if found == claim => Ok(Some(marks::unmarked(&now.meta))),
-            _ => Err(Error::Outrun { address }),
+        // What is marked was on no server when it was taken: in attach mode we put it there.
+        if let Some(server) = &ip.server {
+            let edits = Edits::new(self.client.clone(), self.deadline);
+            let attach = Attach { edits, nodes: Nodes::default() };
+            attach.withdraw(address, Some(server), term).await?;
+        }
+        let unmark = self.client.edit_meta::<Error>(address, |now| {
+            leads(term)?;
+            match marks::read(&now.meta, &self.cluster) {
+                // As it was when nobody used it, or not at all.
+                Mark::Ours(found) if found == claim => Ok(Some(marks::unmarked(&now.meta))),
+                _ => Err(Error::Outrun { address }),
+            }
         });
         Ok(under(term, self.deadline, unmark).await.map(drop)?)
     }
@@ -95,13 +111,23 @@ impl CloudSigmaLeftovers {
     }
 }
 
+/// How somebody does it by hand. Others' notes are in `meta`, and it is pasted into a shell.
+fn by_hand(address: IpAddr, meta: &str) -> String {
+    let meta = meta.replace('\'', "'\\''");
+    format!("curl -X PUT -u EMAIL:PASSWORD -H 'content-type: application/json' -d '{meta}' API/ips/{address}/")
+}
+
 fn in_use(message: String) -> ProviderError {
     ProviderError::new(ErrorKind::Conflict, message).with_reason("InUse")
 }
 
 impl Leftovers for CloudSigmaLeftovers {
-    fn kinds(&self) -> &'static [&'static str] {
+    fn kinds(&self) -> &'static [LeftoverKind] {
         &[TAG, ADDRESS]
+    }
+
+    fn classes(&self) -> &'static [&'static str] {
+        &[class::CLOUDSIGMA]
     }
 
     async fn find(&self) -> Result<Listing<Leftover>, ProviderError> {
@@ -109,18 +135,19 @@ impl Leftovers for CloudSigmaLeftovers {
         let marked = ips.items.iter().filter_map(|ip| {
             let Mark::Ours(claim) = marks::read(&ip.meta, &self.cluster) else { return None };
             let mut about: Vec<_> = claim.owners.values().map(ToString::to_string).collect();
-            about.extend(claim.kept.map(|kept| format!("kept for {kept}")));
-            let (address, meta) = (ip.address, serde_json::json!({ "meta": marks::unmarked(&ip.meta) }));
-            // Others' notes are in it, and somebody pastes it into a shell.
-            let meta = meta.to_string().replace('\'', "'\\''");
+            about.extend(claim.kept.iter().map(|kept| format!("kept for {kept}")));
+            let meta = serde_json::json!({ "meta": marks::unmarked(&ip.meta) });
             Some(Leftover {
                 kind: ADDRESS,
-                id: address.to_string(),
-                name: address.to_string(),
+                id: ip.address.to_string(),
+                name: ip.address.to_string(),
                 about: about.join(", "),
-                command: format!(
-                    "curl -X PUT -u EMAIL:PASSWORD -H 'content-type: application/json' -d '{meta}' API/ips/{address}/"
-                ),
+                gib: None,
+                users: claim.owners().map(|owner| User::Service(owner.key)).collect(),
+                created: None,
+                doubt: None,
+                kept: false,
+                command: by_hand(ip.address, &meta.to_string()),
             })
         });
         let tagged = tags.items.iter().filter(|tag| crate::tags::is_ours(tag, &self.cluster)).map(|tag| Leftover {
@@ -128,10 +155,26 @@ impl Leftovers for CloudSigmaLeftovers {
             id: tag.uuid.clone(),
             name: tag.name.clone(),
             about: format!("on {} addresses", tag.resources.len()),
+            gib: None,
+            users: Vec::new(),
+            created: None,
+            doubt: None,
+            kept: false,
             command: format!("curl -X DELETE -u EMAIL:PASSWORD API/tags/{}/", tag.uuid),
         });
         let items = tagged.chain(marked).collect();
         Ok(Listing { items, complete: ips.complete && tags.complete })
+    }
+
+    async fn presence(&self, named: &Named) -> Result<Presence, ProviderError> {
+        let Named::LoadBalancer { class: Some(served_by), service, .. } = named else { return Ok(Presence::Unknown) };
+        let listing = self.find().await?;
+        if served_by != class::CLOUDSIGMA || !listing.complete {
+            return Ok(Presence::Unknown);
+        }
+        let user = User::Service(service.clone());
+        let there = listing.items.iter().any(|leftover| leftover.users.contains(&user));
+        Ok(if there { Presence::There } else { Presence::Gone })
     }
 
     async fn remove(&self, leftover: &Leftover, term: &Term) -> Result<(), ProviderError> {
@@ -140,5 +183,22 @@ impl Leftovers for CloudSigmaLeftovers {
         }
         let no_address = |_| ProviderError::new(ErrorKind::Invalid, format!("{} is no address", leftover.id));
         self.remove_address(leftover.id.parse().map_err(no_address)?, term).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn notes_of_others_reach_the_cloud_as_they_are_when_the_command_is_pasted_into_a_shell() {
+        let meta = r#"{"meta":{"note":"it's $(reboot) `reboot` \"quoted\"; rm -rf '/'"}}"#;
+        let pasted = by_hand([192, 0, 2, 7].into(), meta).replacen("curl", "printf '%s\n'", 1);
+        let ran = Command::new("sh").arg("-c").arg(&pasted).output().unwrap();
+        let arguments = String::from_utf8(ran.stdout).unwrap();
+        assert_eq!(arguments.lines().nth(7), Some(meta), "{arguments}");
+        assert_eq!(arguments.lines().count(), 9, "{arguments}");
     }
 }

@@ -24,6 +24,7 @@ mod leftovers;
 mod marks;
 mod mirror;
 mod moves;
+mod nat;
 mod nodes;
 mod placement;
 mod pool;
@@ -38,6 +39,8 @@ mod write;
 use std::sync::{Arc, Mutex};
 
 use groundcrew_api::floating_ip::FloatingIP;
+use groundcrew_core::metrics::Register;
+use groundcrew_core::page::Reading;
 use groundcrew_core::provider::Look;
 use groundcrew_core::runtime::{Runtime, StartError};
 use groundcrew_core::service;
@@ -53,14 +56,14 @@ pub use pool::Allowed;
 use addresses::Addresses;
 use client::Client;
 use csi_token::CsiToken;
-use discovery::{Discovery, Tagging};
+use discovery::{Discovery, Pools, Tagging};
 use floating::Floating;
 use inventory::Account;
 use mirror::Mirror;
 use moves::{Mover, Timing};
 use nodes::{Controller, Nodes, Site};
 use provider::CloudSigma;
-use reach::{Attach, Manual, Reach};
+use reach::{Attach, Edits, Manual, Reach};
 use reachability::{Probe, Reachability};
 use troubles::Troubles;
 use wishes::Wishes;
@@ -73,6 +76,14 @@ const LEASES: &str = "the cache of the agents' Leases";
 /// Looks that nobody has taken yet; past it everything is looked at instead.
 const MOST_LOOKS: usize = 4_096;
 
+/// Describes the metrics of the controller.
+pub fn describe(register: &dyn Register) -> prometheus::Result<()> {
+    service::describe(register)?;
+    groundcrew_core::watch::describe(register)?;
+    discovery::Metrics::new(register)?;
+    moves::Metrics::new(register).map(drop)
+}
+
 /// Starts the controller on this runtime. What is still missing then is told by `/readyz`.
 pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
     let config = args.config().await?;
@@ -82,11 +93,24 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
     let (cluster, deadline) = (runtime.cluster_id.clone(), runtime.write_deadline);
     let floating = Floating::new(runtime.client.clone(), cluster.clone(), deadline);
     let looks = broadcast::Sender::new(MOST_LOOKS);
-    let wishes = Arc::new(Wishes::default());
+    let wishes = Arc::new(Wishes::new(args.nat));
     let (ready, stop) = (&runtime.ready, runtime.tasks.stop());
 
     for what in [ACCOUNT, NODES, FLOATING] {
         ready.wait_for(what, "");
+    }
+    let reading = Reading::default();
+    let shown = reading.clone();
+    runtime.board.show_connection("CloudSigma", move || shown.shown());
+    let pools = Pools {
+        account: account.clone(),
+        cluster: cluster.clone(),
+        allowed: args.allow_ip.clone().into(),
+        nodes: nodes.clone(),
+    };
+    let pools = (!args.disable_lb_ip_pool).then_some(pools);
+    if let Some(pools) = pools.clone() {
+        runtime.board.show_pools(move || pools.shown());
     }
     let discovery = Discovery {
         client: client.clone(),
@@ -97,6 +121,8 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
         cluster: cluster.clone(),
         expiry_warning: args.expiry_warning,
         metrics: discovery::Metrics::new(&runtime.registry)?,
+        reading,
+        pools,
     };
     runtime.tasks.spawn("account", discovery.run(stop.clone()));
     let sink = nodes.mirror.sink(|_| {});
@@ -152,11 +178,10 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
         interval: args.discovery_interval,
     };
     runtime.tasks.spawn("tags", tagging.run(runtime.role.clone(), stop.clone()));
+    let edits = Edits::new(client.clone(), deadline);
     let reach: Arc<dyn Reach> = match args.mode {
-        Mode::Manual => {
-            Arc::new(Manual { client: client.clone(), account: account.clone(), switch: args.switch_nics, deadline })
-        }
-        Mode::Attach => Arc::new(Attach { client: client.clone(), nodes: nodes.clone(), deadline }),
+        Mode::Manual => Arc::new(Manual { edits, account: account.clone(), switch: args.switch_nics }),
+        Mode::Attach => Arc::new(Attach { edits, nodes: nodes.clone() }),
     };
     let troubles = Troubles::default();
     let parts = Parts { client, account, nodes, floating, looks, wishes, reach, troubles };
@@ -215,8 +240,8 @@ fn start_moves(runtime: &Runtime, args: &Args, parts: &Parts) -> Result<(), Star
 
 fn start_services(runtime: &Runtime, args: Args, parts: Parts) -> Result<(), StartError> {
     let Parts { client, account, nodes, floating, looks, wishes, reach, troubles } = parts;
-    let reachability = Reachability::default();
-    if let Some(url) = args.probe_url {
+    let reachability = args.probe_url.is_some().then(Reachability::default);
+    if let (Some(url), Some(reachability)) = (args.probe_url, &reachability) {
         let probe = Probe {
             url,
             http: client::outside(args.probe_interval)?,
@@ -237,6 +262,7 @@ fn start_services(runtime: &Runtime, args: Args, parts: Parts) -> Result<(), Sta
         nodes,
         deadline: runtime.write_deadline,
         settle: args.claim_settle,
+        interval: args.discovery_interval,
         book: Mutex::default(),
     };
     let provider = CloudSigma {
@@ -246,6 +272,7 @@ fn start_services(runtime: &Runtime, args: Args, parts: Parts) -> Result<(), Sta
         reach,
         troubles,
         reachability,
+        nat: args.nat,
         patience: args.confirm_patience,
         expiry_warning: args.expiry_warning,
         awaited: Mutex::default(),

@@ -46,11 +46,21 @@ impl<K> Mirror<K> {
 }
 
 impl<K: Resource> Mirror<K> {
-    /// What a write was answered with is known before the watch tells it. An older one never replaces a newer one.
+    /// What was created is known before the watch tells it.
+    pub(crate) fn made(&self, object: K) {
+        self.keep(object, true);
+    }
+
+    /// So is what a write was answered with. It brings back nobody who has gone since: no event would take him away again.
     pub(crate) fn wrote(&self, object: K) {
+        self.keep(object, false);
+    }
+
+    /// An older one never replaces a newer one.
+    fn keep(&self, object: K, unknown: bool) {
         let name = object.name_any();
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
-        if objects.get(&name).is_none_or(|known| version(known.as_ref()) < version(&object)) {
+        if objects.get(&name).map_or(unknown, |known| version(known.as_ref()) < version(&object)) {
             objects.insert(name, Arc::new(object));
             drop(objects);
             self.changed.send_modify(|count| *count += 1);
@@ -97,7 +107,11 @@ where
     F: Fn(&K) + Send,
 {
     fn apply(&mut self, object: K) {
-        self.put(object);
+        // The answer to a write of ours may have overtaken it.
+        let known = self.mirror.get(&object.name_any());
+        if known.is_none_or(|known| version(known.as_ref()) <= version(&object)) {
+            self.put(object);
+        }
         self.ring();
     }
 
@@ -133,5 +147,44 @@ where
     fn deleted_unread(&mut self, _: Option<&str>, name: &str) {
         self.take(name);
         self.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(version: u64) -> ConfigMap {
+        let object = json!({ "metadata": { "name": "a", "resourceVersion": version.to_string() } });
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn known(mirror: &Mirror<ConfigMap>) -> Option<String> {
+        mirror.get("a")?.resource_version()
+    }
+
+    #[test]
+    fn what_the_watch_tells_late_does_not_undo_what_a_write_was_answered_with() {
+        let mirror = Mirror::default();
+        let mut sink = mirror.sink(|_| {});
+        mirror.made(object(3));
+        sink.apply(object(2));
+        assert_eq!(known(&mirror).as_deref(), Some("3"));
+        sink.apply(object(4));
+        mirror.wrote(object(3));
+        assert_eq!(known(&mirror).as_deref(), Some("4"));
+    }
+
+    #[test]
+    fn the_answer_to_a_write_brings_back_nobody_who_has_gone_since() {
+        let mirror = Mirror::default();
+        let mut sink = mirror.sink(|_| {});
+        sink.apply(object(1));
+        sink.delete(object(3));
+        mirror.wrote(object(2));
+        assert_eq!(known(&mirror), None);
     }
 }

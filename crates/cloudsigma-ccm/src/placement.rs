@@ -16,6 +16,9 @@ pub(crate) struct Candidate {
 
 /// The least loaded of the candidates; among equals the one with the highest hash of node and address, so that every
 /// process comes to the same answer. Another physical host comes before a lower load.
+///
+/// Load is not a mere weight of the hash: with the few addresses that a cluster has, a weighted draw would put two of three
+/// on one node every other time.
 pub(crate) fn place(address: IpAddr, candidates: &[Candidate]) -> Option<Arc<str>> {
     let key = |candidate: &Candidate| {
         (candidate.same_host, candidate.load, std::cmp::Reverse(rank(address, &candidate.node)), candidate.node.clone())

@@ -1,6 +1,6 @@
 //! Which addresses may be given to Services. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -13,10 +13,10 @@ use crate::inventory::Inventory;
 use crate::marks::{self, Mark};
 
 /// The annotation that chooses a pool.
-pub(crate) const ANNOTATION: &str = "cloudsigma.com/ip-pool";
+pub(crate) const ANNOTATION: &str = groundcrew_api::names::annotation::IP_POOL;
 
 /// Where an address comes from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Pool {
     /// Subscribed to: it may be on any server.
     #[default]
@@ -46,12 +46,12 @@ impl FromStr for Pool {
     }
 }
 
-/// What the operator lets be given out: a network, or a tag's name.
+/// What the operator lets be given out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Allowed {
     /// Addresses of this network.
     Network(IpNet),
-    /// Addresses with the tag of this name or uuid.
+    /// Addresses with the tag of this uuid: names are not unique.
     Tag(String),
 }
 
@@ -111,6 +111,14 @@ pub(crate) struct Rules<'a> {
     pub(crate) now: Timestamp,
 }
 
+/// Addresses of a pool.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Marked as this cluster's: a Service has it, or it is kept for one.
+    pub(crate) used: i64,
+    pub(crate) free: i64,
+}
+
 /// Whether an address may be given to `service` (`namespace/name`), of which it may have been kept.
 pub(crate) fn fit(ip: &Ip, service: &str, pool: Pool, inventory: &Inventory, rules: &Rules<'_>) -> Result<(), Unfit> {
     if ip.owner.as_deref() != Some(&*inventory.user) {
@@ -150,6 +158,21 @@ pub(crate) fn fit(ip: &Ip, service: &str, pool: Pool, inventory: &Inventory, rul
             (None, _) => Ok(()),
         },
     }
+}
+
+/// How many addresses of a pool and a family Services have, and how many any Service could still get. What is on servers,
+/// over, or others' is in no pool.
+pub(crate) fn counts(inventory: &Inventory, rules: &Rules<'_>) -> BTreeMap<(Pool, bool), Counts> {
+    let mut all: BTreeMap<(Pool, bool), Counts> = BTreeMap::new();
+    for ip in inventory.ips.values() {
+        let pool = if ip.subscribed { Pool::Static } else { Pool::Dynamic };
+        let used = matches!(marks::read(&ip.meta, rules.cluster), Mark::Ours(_));
+        if used || fit(ip, "", pool, inventory, rules).is_ok() {
+            let counts = all.entry((pool, ip.address.is_ipv6())).or_default();
+            if used { counts.used += 1 } else { counts.free += 1 }
+        }
+    }
+    all
 }
 
 /// The addresses that `service` could have, best first: one that was kept for it before all others.
@@ -255,6 +278,32 @@ mod tests {
         assert_eq!(why(&ip(8, json!({})), Pool::Static, &allowed), Err(Unfit::NotAllowed));
         assert_eq!(why(&ip(8, json!({ "tags": [{ "uuid": "t1" }] })), Pool::Static, &allowed), Ok(()));
         assert!("tag:".parse::<Allowed>().is_err() && "everything".parse::<Allowed>().is_err());
+    }
+
+    #[test]
+    fn a_pool_has_what_services_have_and_what_they_could_get() {
+        let ours = marks::with(&[].into(), CLUSTER, &owner("web"), false);
+        let kept = marks::without(&marks::with(&[].into(), CLUSTER, &owner("x"), true), CLUSTER, &owner("x"));
+        let theirs = marks::with(&[].into(), "them", &owner("x"), false);
+        let inventory = inventory(vec![
+            ip(1, json!({})),
+            ip(2, json!({})),
+            // What serves may be on a server.
+            ip(4, json!({ "meta": ours, "server": { "uuid": "s" } })),
+            ip(5, json!({ "meta": kept })),
+            ip(6, json!({ "meta": theirs })),
+            ip(7, json!({ "server": { "uuid": "s" } })),
+            ip(8, json!({ "subscription": null })),
+            ip(9, json!({})),
+        ]);
+        let nodes = BTreeSet::from([address(9)]);
+        let now = "2026-01-01T00:00:00Z".parse().unwrap();
+        let found = counts(&inventory, &Rules { cluster: CLUSTER, allowed: &[], nodes: &nodes, now });
+        let wanted = [
+            ((Pool::Static, false), Counts { used: 2, free: 1 }),
+            ((Pool::Dynamic, false), Counts { used: 0, free: 1 }),
+        ];
+        assert_eq!(found, wanted.into());
     }
 
     #[test]

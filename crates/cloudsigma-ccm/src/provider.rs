@@ -14,20 +14,21 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use groundcrew_api::floating_ip::{FloatingIP, NatPort};
 use groundcrew_core::leader::{Moment, Term};
 use groundcrew_core::provider::{
     Caveat, Difference, Held, Ingress, IpMode, Listing, Living, LoadBalancers, Look, Owned, Owner, ProviderError,
-    Reachable, Realised, Verdict, Wanted,
+    Reachable, Realised, Routable, Verdict, Wanted,
 };
 use groundcrew_core::runtime::Readiness;
 use jiff::Timestamp;
 use tokio::sync::broadcast;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::addresses::{Addresses, KEEP, keeps, pool};
 use crate::client::Kind;
 use crate::error::Error;
-use crate::floating::{Floating, Word, claimed, owner, word};
+use crate::floating::{self, Floating, Word, claimed, owner, unusable, word};
 use crate::inventory::Inventory;
 use crate::marks::{Claim, Mark};
 use crate::pool::ANNOTATION;
@@ -42,7 +43,10 @@ pub(crate) struct CloudSigma {
     pub(crate) wishes: Arc<Wishes>,
     pub(crate) reach: Arc<dyn Reach>,
     pub(crate) troubles: Troubles,
-    pub(crate) reachability: Reachability,
+    /// What somebody outside says, where somebody is asked.
+    pub(crate) reachability: Option<Reachability>,
+    /// Whether nodes balance by themselves.
+    pub(crate) nat: bool,
     /// How long a node may take to confirm before that is told.
     pub(crate) patience: Duration,
     /// How long before its end a subscription is warned about.
@@ -55,6 +59,11 @@ pub(crate) struct CloudSigma {
 }
 
 impl CloudSigma {
+    /// What all who share the address want of the node itself; `None` while that is not known.
+    fn nat(&self, address: IpAddr, claim: &Claim) -> Option<Vec<NatPort>> {
+        if self.nat { self.wishes.nat(address, claim.owners.keys()) } else { Some(Vec::new()) }
+    }
+
     /// What to publish, or why nothing can be yet.
     fn reachable(&self, want: &Wanted, inventory: &Inventory) -> Result<Reachable, Error> {
         let published = !want.ask.current.is_empty();
@@ -62,11 +71,13 @@ impl CloudSigma {
         let mut realised = Realised::Yes;
         for address in &want.addresses {
             let said = self.floating.get(*address).map_or(Word::NoHolder, |object| word(&object));
+            let trouble = self.troubles.get(*address);
             if said == Word::Confirmed {
                 self.awaited().remove(address);
+                // It should be elsewhere, and is served where it is.
+                caveats.extend(trouble.map(|error| Caveat { stops: false, ..caveat(error) }));
                 continue;
             }
-            let trouble = self.troubles.get(*address);
             if trouble.is_none() && self.waits(*address, &want.owner().key) {
                 realised = Realised::Awaited;
                 continue;
@@ -80,9 +91,10 @@ impl CloudSigma {
             }
             caveats.push(caveat(error));
         }
-        // kube-proxy or Cilium balance what arrives at the node.
-        let ingress = want.addresses.iter().map(|address| Ingress { address: *address, mode: IpMode::Vip }).collect();
-        Ok(Reachable { ingress, realised, caveats })
+        // What balances in the node itself is not to be short-cut by a proxy on another one.
+        let mode = if self.nat { IpMode::Proxy } else { IpMode::Vip };
+        let ingress = want.addresses.iter().map(|address| Ingress { address: *address, mode }).collect();
+        Ok(Reachable { ingress, realised, routable: self.routable(want), caveats })
     }
 
     /// Whether it is too early to call it odd that nobody has confirmed an address. The Service is looked at when it is not.
@@ -105,17 +117,23 @@ impl CloudSigma {
         self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What somebody outside said about the Service's addresses.
+    fn routable(&self, want: &Wanted) -> Routable {
+        let Some(reachability) = &self.reachability else { return Routable::Unasked };
+        let said: Vec<_> = want.addresses.iter().map(|address| (address, reachability.of(*address))).collect();
+        if let Some((address, _)) = said.iter().find(|(_, reached)| *reached == Some(false)) {
+            return Routable::No(lost(**address));
+        }
+        if said.iter().all(|(_, reached)| *reached == Some(true)) { Routable::Yes } else { Routable::AsTold }
+    }
+
     /// What the Service's user should know about its addresses.
     fn caveats(&self, want: &Wanted, inventory: &Inventory) -> Vec<Caveat> {
         let now = Timestamp::now();
         let mut caveats = Vec::new();
         for address in &want.addresses {
-            if self.reachability.is_lost(*address) {
-                let message = format!(
-                    "{address} is on its node, but not reached from outside: CloudSigma does not route it, or a firewall \
-                     is in the way; ask its support"
-                );
-                caveats.push(Caveat { reason: "NotRoutable", message, stops: true });
+            if self.reachability.as_ref().and_then(|outside| outside.of(*address)) == Some(false) {
+                caveats.push(Caveat { reason: "NotRoutable", message: lost(*address), stops: true });
             }
             let Some(ip) = inventory.ips.get(address) else {
                 if !inventory.complete {
@@ -170,7 +188,7 @@ impl CloudSigma {
             if !claim.keeps_as(owner, keeps(&want.ask)) {
                 differences.push(difference("keep", format!("{KEEP} as the Service says"), "another".into()));
             }
-            if !self.floating.suits(*address, &claim) {
+            if !self.floating.suits(*address, &claim, self.nat(*address, &claim).as_deref()) {
                 differences.push(difference(
                     "floating_ip",
                     format!("a FloatingIP for {address}"),
@@ -183,35 +201,76 @@ impl CloudSigma {
 
     /// Takes an address from whoever answers on it, and then its mark. Each step is found again by who comes after a crash.
     async fn release_one(&self, address: IpAddr, owner: &Owner, term: &Term) -> Result<(), Error> {
-        let other = match self.addresses.client.ip(address).await {
+        let mark = match self.addresses.client.ip(address).await {
             Ok(ip) => {
                 self.addresses.account.note(&ip);
-                match self.addresses.mark(&ip) {
-                    Mark::Ours(claim) => claim.owners().find(|other| other.uid != owner.uid),
-                    // Somebody took our mark away and put his there: what answers here is ours all the same.
-                    Mark::None | Mark::Foreign(_) => None,
-                }
+                self.addresses.mark(&ip)
             }
-            Err(error) if error.kind() == Kind::NotFound => None,
+            Err(error) if error.kind() == Kind::NotFound => Mark::None,
             Err(error) => return Err(error.into()),
+        };
+        let other = match &mark {
+            Mark::Ours(claim) => claim.owners().find(|other| other.uid != owner.uid),
+            // Somebody took our mark away and put his there: what answers here is ours all the same.
+            Mark::None | Mark::Foreign(_) => None,
         };
         if let Some(other) = other {
             // Who shares it has it from now on.
             if self.floating.get(address).and_then(|object| self::owner(&object)).as_ref() == Some(owner) {
-                self.floating.ensure(address, &other, term).await?;
+                self.floating.ensure(address, &other, None, term).await?;
             }
         } else if let Some(object) = self.floating.read(address).await?.filter(|object| self.floating.is_ours(object)) {
-            if object.spec.holder.is_some() {
-                self.floating.assign(&object, None, None, None, term).await?;
-                return Err(Error::NotLetGo { address, node: object.spec.holder.unwrap_or_default() });
-            }
-            if let Some(node) = claimed(&object) {
-                return Err(Error::NotLetGo { address, node: node.to_owned() });
-            }
-            self.reach.withdraw(address, term).await?;
-            self.floating.delete(&object, term).await?;
+            self.vacate(address, &object, &mark, term).await?;
         }
         self.addresses.unmark(address, owner, term).await
+    }
+
+    /// Sees to it that nobody of ours answers for the address, and removes its object.
+    async fn vacate(&self, address: IpAddr, object: &FloatingIP, mark: &Mark, term: &Term) -> Result<(), Error> {
+        if let Some(node) = &object.spec.holder {
+            self.floating.assign(object, None, None, term).await?;
+            return Err(Error::NotLetGo { address, node: node.clone() });
+        }
+        if let Some(node) = claimed(object) {
+            return Err(Error::NotLetGo { address, node: node.to_owned() });
+        }
+        match self.reach.withdraw(address, floating::server(object), term).await {
+            // By whoever has it now.
+            Err(Error::AttachedElsewhere { .. }) if matches!(mark, Mark::Foreign(_)) => {}
+            withdrawn => withdrawn?,
+        }
+        self.floating.delete(object, term).await
+    }
+
+    /// Gives back an address that somebody else answers for, or that a node has as its own: of NICs in manual mode the cloud
+    /// does not tell. The Service gets another one then. What is published, asked for or shared stays, and is told.
+    async fn give_back_unusable(&self, want: &Wanted, term: &Term) -> Result<(), Error> {
+        let (ask, owner) = (&want.ask, want.owner());
+        if !ask.current.is_empty() || !ask.requested.is_empty() || ask.share_with.is_some() {
+            return Ok(());
+        }
+        let inventory = self.addresses.read()?;
+        for address in self.addresses.marked(&inventory, owner.uid) {
+            let mark = inventory.ips.get(&address).map_or(Mark::None, |ip| self.addresses.mark(ip));
+            let alone = matches!(&mark, Mark::Ours(claim) if claim.owners.len() == 1);
+            let object = self.floating.get(address).filter(|object| self.floating.is_ours(object));
+            if let Some(said) = object.as_deref().and_then(unusable).filter(|_| alone) {
+                warn!(%address, %owner, said, "it cannot be used; taking another one");
+                self.addresses.shun(address);
+            }
+            if !alone || !self.addresses.shunned().contains(&address) {
+                continue;
+            }
+            // What nobody wants is not placed again.
+            self.wishes.forget(owner.uid);
+            if let Some(object) = self.floating.read(address).await?.filter(|object| self.floating.is_ours(object)) {
+                self.vacate(address, &object, &mark, term).await?;
+            }
+            self.addresses.give_up(address, owner, term).await?;
+            self.awaited().remove(&address);
+            self.troubles.set(address, None);
+        }
+        Ok(())
     }
 
     /// Everything that is there for this owner.
@@ -223,6 +282,13 @@ impl CloudSigma {
         held.dedup();
         held
     }
+}
+
+fn lost(address: IpAddr) -> String {
+    format!(
+        "{address} is on its node, but not reached from outside: CloudSigma does not route it, or a firewall is in the way; \
+         ask its support"
+    )
 }
 
 fn difference(kind: &'static str, expected: String, found: String) -> Difference {
@@ -240,6 +306,7 @@ impl LoadBalancers for CloudSigma {
     }
 
     async fn hold(&self, want: &Wanted, term: &Term) -> Result<Held, ProviderError> {
+        self.give_back_unusable(want, term).await?;
         Ok(Held { addresses: self.addresses.hold(&want.ask, term).await? })
     }
 
@@ -251,8 +318,9 @@ impl LoadBalancers for CloudSigma {
                 Some(Mark::Ours(claim)) => claim,
                 _ => Claim::default(),
             };
-            if !self.floating.suits(*address, &claim) {
-                self.floating.ensure(*address, want.owner(), term).await?;
+            let nat = self.nat(*address, &claim);
+            if !self.floating.suits(*address, &claim, nat.as_deref()) {
+                self.floating.ensure(*address, want.owner(), nat.as_deref(), term).await?;
             }
         }
         Ok(self.reachable(want, &inventory)?)

@@ -22,9 +22,9 @@ use crate::wishes::Wishes;
 pub(crate) struct Reachability(Arc<Mutex<BTreeMap<IpAddr, bool>>>);
 
 impl Reachability {
-    /// Whether somebody outside said that it is not reached.
-    pub(crate) fn is_lost(&self, address: IpAddr) -> bool {
-        self.lock().get(&address) == Some(&false)
+    /// Whether it is reached, where somebody outside has said so.
+    pub(crate) fn of(&self, address: IpAddr) -> Option<bool> {
+        self.lock().get(&address).copied()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<IpAddr, bool>> {

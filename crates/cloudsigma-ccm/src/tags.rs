@@ -52,7 +52,12 @@ pub(crate) fn plan(inventory: &Inventory, tags: &[Tag], complete: bool, cluster:
             _ => steps.push(Step::Delete(tag.clone())),
         }
     }
-    for (name, resources) in wanted.into_iter().filter(|(name, _)| !there.contains(name)) {
+    // One that says the same is as good, whoever made it: the original controller did, or a cloud that loses our note.
+    let said = |name: &str, resources: &BTreeSet<String>| {
+        tags.iter().any(|tag| tag.name == name && resources.iter().all(|uuid| tag.resources.contains(uuid)))
+    };
+    let missing = wanted.into_iter().filter(|(name, resources)| !there.contains(name) && !said(name, resources));
+    for (name, resources) in missing {
         let meta = Meta::from([(NOTE.to_owned(), cluster.to_owned())]);
         steps.push(Step::Create(Tag { uuid: String::new(), name, meta, resources: resources.into_iter().collect() }));
     }
@@ -103,6 +108,19 @@ mod tests {
         let names: Vec<_> = tags.iter().map(|tag| tag.name.as_str()).collect();
         assert_eq!(names, ["cluster:prod", "cluster:prod", "managed-by:cloudsigma-ccm", "service:shop-web1"]);
         assert_eq!(tags[0], foreign);
+    }
+
+    #[test]
+    fn a_cloud_that_loses_the_note_on_a_tag_is_not_filled_with_tags() {
+        let mut tags = Vec::new();
+        for _ in 0..3 {
+            let steps = plan(&inventory(&[1]), &tags, true, "us", "prod");
+            carry_out(&mut tags, steps);
+            for tag in &mut tags {
+                tag.meta.clear();
+            }
+        }
+        assert_eq!(tags.len(), 3);
     }
 
     proptest! {

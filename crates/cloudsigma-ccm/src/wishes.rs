@@ -4,10 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use groundcrew_api::floating_ip::NatPort;
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::provider::{Frontend, Protocol, TrafficPolicy, Wanted};
 use tokio::sync::watch;
 use uuid::Uuid;
+
+use crate::nat;
 
 /// What one Service wants of one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,10 +20,12 @@ pub(crate) struct Wish {
     pub(crate) local: Option<BTreeSet<Arc<str>>>,
     /// A port on which somebody should answer who comes from outside.
     pub(crate) tcp_port: Option<u16>,
+    /// What a node should do by itself with what arrives, for the addresses of either family.
+    nat: [Vec<NatPort>; 2],
 }
 
 impl Wish {
-    fn new(want: &Wanted) -> Self {
+    fn new(want: &Wanted, balance: bool) -> Self {
         let nodes = want.frontends.iter().flat_map(|frontend| &frontend.backends).filter_map(|b| b.node.clone());
         let local = (want.traffic_policy == TrafficPolicy::Local).then(|| nodes.collect());
         // Who may not connect from everywhere says nothing about the way.
@@ -28,7 +33,8 @@ impl Wish {
         let answers =
             |frontend: &&Frontend| open && frontend.protocol == Protocol::Tcp && !frontend.backends.is_empty();
         let tcp_port = want.frontends.iter().find(answers).map(|frontend| frontend.port);
-        Self { service: want.owner().key.clone(), local, tcp_port }
+        let nat = if balance { [true, false].map(|v4| nat::ports(want, v4)) } else { Default::default() };
+        Self { service: want.owner().key.clone(), local, tcp_port, nat }
     }
 }
 
@@ -37,17 +43,17 @@ impl Wish {
 pub(crate) struct Wishes {
     of: Mutex<BTreeMap<IpAddr, BTreeMap<Uuid, Wish>>>,
     changed: watch::Sender<u64>,
-}
-
-impl Default for Wishes {
-    fn default() -> Self {
-        Self { of: Mutex::default(), changed: watch::Sender::new(0) }
-    }
+    /// Whether nodes balance by themselves.
+    balance: bool,
 }
 
 impl Wishes {
+    pub(crate) fn new(balance: bool) -> Self {
+        Self { of: Mutex::default(), changed: watch::Sender::new(0), balance }
+    }
+
     pub(crate) fn set(&self, want: &Wanted) {
-        let (uid, wish) = (want.owner().uid, Wish::new(want));
+        let (uid, wish) = (want.owner().uid, Wish::new(want, self.balance));
         let mut news = false;
         let mut of = self.lock();
         for address in &want.addresses {
@@ -75,6 +81,20 @@ impl Wishes {
     /// A port of the address on which somebody should answer who comes from outside.
     pub(crate) fn tcp_port(&self, address: IpAddr) -> Option<u16> {
         self.lock().get(&address).into_iter().flat_map(BTreeMap::values).find_map(|wish| wish.tcp_port)
+    }
+
+    /// What a node should do by itself with what arrives at the address, for all who share it. `None` where one of them has
+    /// not said yet what it wants: until then what is there stays.
+    pub(crate) fn nat<'a>(&self, address: IpAddr, mut sharing: impl Iterator<Item = &'a Uuid>) -> Option<Vec<NatPort>> {
+        let of = self.lock();
+        let wishes = of.get(&address)?;
+        if !sharing.all(|uid| wishes.contains_key(uid)) {
+            return None;
+        }
+        let family = usize::from(address.is_ipv6());
+        let mut ports: Vec<_> = wishes.values().flat_map(|wish| wish.nat[family].iter().cloned()).collect();
+        ports.sort_by_key(|port| (port.protocol, port.port));
+        Some(ports)
     }
 
     /// The nodes that may hold each address that somebody wants; `None` is any.

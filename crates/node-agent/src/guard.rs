@@ -246,6 +246,71 @@ mod tests {
         assert!(script.contains("iifname { \"ens3\" } ip daddr @floating ip daddr != @held drop"), "{script}");
     }
 
+    /// A node on which telling the kernel takes time. What was told is remembered.
+    struct Slow {
+        now: std::sync::Mutex<Moment>,
+        takes: Duration,
+        told: std::sync::Mutex<Vec<String>>,
+    }
+
+    impl Platform for Slow {
+        fn now(&self) -> Moment {
+            *self.now.lock().unwrap()
+        }
+        fn network(&self) -> Result<crate::network::Network, PlatformError> {
+            Ok(crate::network::Network::default())
+        }
+        fn ours(&self) -> Result<Vec<(IpAddr, u32)>, PlatformError> {
+            Ok(Vec::new())
+        }
+        fn show(&self, _: IpAddr, _: u32, _: u32, _: bool) -> Result<(), PlatformError> {
+            Ok(())
+        }
+        fn hide(&self, _: IpAddr, _: u32) -> Result<(), PlatformError> {
+            Ok(())
+        }
+        fn send(&self, _: u32, _: &[u8]) -> Result<(), PlatformError> {
+            Ok(())
+        }
+        async fn probe(
+            &self,
+            _: IpAddr,
+            _: u32,
+            _: crate::frames::Mac,
+            _: Duration,
+        ) -> Result<Option<crate::frames::Mac>, PlatformError> {
+            Ok(None)
+        }
+        async fn filter(&self, script: String) -> Result<(), PlatformError> {
+            self.told.lock().unwrap().push(script);
+            let mut now = self.now.lock().unwrap();
+            *now = *now + self.takes;
+            Ok(())
+        }
+        async fn forget_udp(&self, _: IpAddr) -> Result<(), PlatformError> {
+            Ok(())
+        }
+    }
+
+    /// The last that the kernel heard when an address was permitted, telling which took so long.
+    async fn last_told(takes: Duration) -> String {
+        let now = Moment::now();
+        let platform = Arc::new(Slow { now: now.into(), takes, told: Vec::new().into() });
+        let mut authority = Authority::default();
+        authority.renewed(now + Duration::from_secs(7), now);
+        let guard = Guard::new(platform.clone(), watch::channel(authority).1);
+        guard.permit(IpAddr::from([192, 0, 2, 7]), "ens3", authority.term).await.unwrap();
+        let told = platform.told.lock().unwrap();
+        told.last().unwrap().clone()
+    }
+
+    #[tokio::test]
+    async fn a_filter_that_was_told_too_late_permits_nothing_until_it_is_told_in_time() {
+        assert!(last_told(Duration::from_millis(20)).await.contains("192.0.2.7 timeout 7000ms"));
+        let late = last_told(LATE * 2).await;
+        assert!(!late.contains(" timeout 7") && !late.contains(" timeout 6"), "{late}");
+    }
+
     #[test]
     fn without_authority_nothing_is_held() {
         let now = Moment::now();

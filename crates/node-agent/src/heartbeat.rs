@@ -146,9 +146,7 @@ impl<P: Platform> Heartbeat<P> {
                 },
             }
         };
-        // A late answer still counts from when it was asked for, so patience costs nothing; but a connection that died
-        // is only left by giving up on it.
-        timeout(self.timings.renew.max(self.timings.round_trip), attempt).await.map_err(|_| Failure::Timeout)?
+        timeout(self.timings.attempt(), attempt).await.map_err(|_| Failure::Timeout)?
     }
 
     /// The Lease goes with its Node: one that stayed would count as a silent agent for ever. A node that is not

@@ -4,6 +4,8 @@
 //!  wanted --claim--> ours --probe--> nobody answers --show--> on the interface --announce--> --report ready
 //!                                                                   |
 //!           not wanted, no authority, link down: hide at once ------+--> release the claim
+//!
+//!  wanted, no interface for it: refuse, so that it goes elsewhere
 //! ```
 
 use std::time::Duration;
@@ -55,6 +57,8 @@ pub(crate) struct Standing {
     pub(crate) announced: Option<(usize, Moment)>,
     /// The status says that we serve it.
     pub(crate) reported: bool,
+    /// The serial for which the status says that we cannot have it.
+    pub(crate) refused: Option<i64>,
     /// The API server, the kernel or another host said no; not again before this.
     pub(crate) not_before: Option<Moment>,
 }
@@ -65,6 +69,8 @@ pub(crate) enum Act {
     Hide,
     /// Take our claim from the status; nothing is on the interface.
     Release,
+    /// Tell in the status that we cannot have it. It is nobody's, or of one whose claim does not count.
+    Refuse,
     /// Write our claim into the status, for this term; `clear` where nobody can have the address.
     Claim {
         term: u64,
@@ -104,6 +110,15 @@ pub(crate) fn next(
     let Some(mine) = mine else {
         return match wish {
             Some(Wish { claim: Claim::Ours, .. }) if waiting.is_none() => Act::Release,
+            // Whoever placed it here would wait for ever.
+            Some(Wish { wanted: true, serial, claim })
+                if waiting.is_none()
+                    && deadline.is_some()
+                    && claim != (Claim::Theirs { evicted: false })
+                    && standing.refused != Some(serial) =>
+            {
+                Act::Refuse
+            }
             _ => Act::Wait { until: waiting },
         };
     };

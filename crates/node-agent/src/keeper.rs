@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use groundcrew_api::floating_ip::FloatingIP;
+use groundcrew_api::floating_ip::{FloatingIP, NatPort};
 use groundcrew_core::events::{Events, Severity};
 use groundcrew_core::leader::Moment;
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource};
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -26,7 +27,7 @@ use crate::network::{Network, Unable, Uplink};
 use crate::pace::Pace;
 use crate::platform::{Platform, PlatformError};
 use crate::timing::Timings;
-use crate::wish::{Said, mac, patch, version, wish};
+use crate::wish::{Said, mac, patch, refusal, version, wish};
 
 /// How long another host gets to answer the question whether it has the address.
 const PROBE: Duration = Duration::from_millis(200);
@@ -96,9 +97,9 @@ impl<P: Platform> Keeper<P> {
             if let Err(unable) = uplink {
                 self.explain(&unable);
             }
-            if self.on.is_some()
-                && let Err(error) = self.balance().await
-            {
+            // Also where it was meant to come and did not.
+            let ports = if self.on.is_some() { self.ports() } else { &[] };
+            if let Err(error) = shared.nat.serve(self.address, ports).await {
                 warn!(%error, "the balancing is as it was before");
             }
             let gone = told.borrow().is_none();
@@ -148,9 +149,8 @@ impl<P: Platform> Keeper<P> {
     }
 
     /// Where the object asks for it, the packet filter does what a service proxy would.
-    async fn balance(&self) -> Result<(), PlatformError> {
-        let ports = self.latest.as_ref().map_or(&[][..], |object| &object.spec.nat);
-        self.shared.nat.serve(self.address, ports).await
+    fn ports(&self) -> &[NatPort] {
+        self.latest.as_ref().map_or(&[][..], |object| &object.spec.nat)
     }
 
     async fn perform(&mut self, act: Act, uplink: Result<Uplink, Unable>) {
@@ -158,6 +158,7 @@ impl<P: Platform> Keeper<P> {
             (Act::Hide, _) => self.hide().await,
             (Act::Release, Err(unable)) => self.release(unable.reason(), unable.to_string()).await,
             (Act::Release, Ok(_)) => self.release("Released", "the address is gone from the node".into()).await,
+            (Act::Refuse, Err(unable)) => self.refuse(&unable).await,
             (Act::Claim { term, clear }, _) => self.claim(term, clear).await,
             (Act::Probe, Ok(uplink)) => self.probe(&uplink).await,
             (Act::Show { .. }, Ok(uplink)) => self.show(&uplink).await,
@@ -166,7 +167,7 @@ impl<P: Platform> Keeper<P> {
                 let message = format!("on {} of {}", uplink.link.name, self.shared.node);
                 self.standing.reported = self.say(Said { ready: true, reason: "Held", message }).await;
             }
-            (Act::Probe | Act::Show { .. } | Act::Announce | Act::Report | Act::Wait { .. }, _) => {}
+            (Act::Refuse | Act::Probe | Act::Show { .. } | Act::Announce | Act::Report | Act::Wait { .. }, _) => {}
         }
     }
 
@@ -182,8 +183,13 @@ impl<P: Platform> Keeper<P> {
         info!("address taken from the interface");
         self.shared.metrics.held.dec();
         (self.standing, self.on) = (Standing::default(), None);
-        for done in [self.shared.guard.revoke(self.address).await, self.shared.platform.forget_udp(self.address).await]
-        {
+        // Together: the next holder waits for this.
+        let (revoked, forgotten, left) = tokio::join!(
+            self.shared.guard.revoke(self.address),
+            self.shared.platform.forget_udp(self.address),
+            self.shared.nat.serve(self.address, &[]),
+        );
+        for done in [revoked, forgotten, left] {
             if let Err(error) = done {
                 warn!(%error, "the address is gone, but not every trace of it");
             }
@@ -212,6 +218,15 @@ impl<P: Platform> Keeper<P> {
         }
     }
 
+    /// Whoever held it last stays named: this says nothing about whether it let go.
+    async fn refuse(&mut self, unable: &Unable) {
+        let Some(object) = self.latest.clone() else { return };
+        let said = Said { ready: false, reason: unable.reason(), message: unable.to_string() };
+        if self.send(refusal(&object, &said, Timestamp::now())).await {
+            self.standing.refused = Some(object.spec.serial);
+        }
+    }
+
     async fn probe(&mut self, uplink: &Uplink) {
         let (link, mac) = (uplink.link.index, uplink.link.mac);
         match self.shared.platform.probe(self.address, link, mac, PROBE).await {
@@ -232,7 +247,7 @@ impl<P: Platform> Keeper<P> {
             if let Err(error) = shared.guard.permit(self.address, &uplink.link.name, term).await {
                 return self.refused("FilterFailed", error.to_string()).await;
             }
-            if let Err(error) = self.balance().await {
+            if let Err(error) = shared.nat.serve(self.address, self.ports()).await {
                 return self.refused("FilterFailed", error.to_string()).await;
             }
         }
@@ -293,7 +308,11 @@ impl<P: Platform> Keeper<P> {
     /// Whether the status is so now. Where somebody else was quicker, what they wrote is read.
     async fn write(&mut self, holder: Option<&str>, said: &Said) -> bool {
         let Some(object) = self.latest.clone() else { return false };
-        let Some(patch) = patch(&object, holder, said, Timestamp::now()) else { return true };
+        self.send(patch(&object, holder, said, Timestamp::now())).await
+    }
+
+    async fn send(&mut self, patch: Option<Value>) -> bool {
+        let Some(patch) = patch else { return true };
         let (api, params) = (&self.shared.api, PatchParams::default());
         let written = timeout(WRITE, api.patch_status(&self.name, &params, &Patch::Merge(patch))).await;
         match written {

@@ -36,7 +36,8 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use groundcrew_api::floating_ip::FloatingIP;
-use groundcrew_core::runtime::{Runtime, RuntimeArgs, StartError};
+use groundcrew_core::metrics::Register;
+use groundcrew_core::runtime::{Runtime, RuntimeArgs, StartError, StatusAddress};
 use groundcrew_core::watch::{Guarded, follow};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
@@ -70,7 +71,15 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 #[must_use]
 pub fn one_per_node(runtime: RuntimeArgs) -> RuntimeArgs {
     let cluster_id = runtime.cluster_id.or_else(|| Some("node-agent".to_owned()));
-    RuntimeArgs { cluster_id, no_leader_election: true, ..runtime }
+    // The port would be the node's own, and somebody else's there may want it.
+    let status_address = runtime.status_address.or(Some(StatusAddress::Off));
+    RuntimeArgs { cluster_id, status_address, no_leader_election: true, ..runtime }
+}
+
+/// Describes the metrics of the agent.
+pub fn describe(register: &dyn Register) -> prometheus::Result<()> {
+    groundcrew_core::watch::describe(register)?;
+    Metrics::new(register).map(drop)
 }
 
 /// Starts the agent on this runtime.

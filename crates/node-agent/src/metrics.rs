@@ -1,7 +1,7 @@
 //! What an operator can see of an agent.
 
-use groundcrew_core::metrics::{counter, gauge, seconds};
-use prometheus::{Histogram, IntCounter, IntGauge, Registry};
+use groundcrew_core::metrics::{Register, counter, gauge, seconds};
+use prometheus::{Histogram, IntCounter, IntGauge};
 
 #[derive(Clone)]
 pub(crate) struct Metrics {
@@ -15,10 +15,10 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new(registry: &Registry) -> prometheus::Result<Self> {
+    pub(crate) fn new(registry: &dyn Register) -> prometheus::Result<Self> {
         let counter = |name: &str, help: &str| counter(registry, name, help);
         Ok(Self {
-            held: gauge(registry, "groundcrew_node_agent_held_count", "Addresses on this node's interfaces.")?,
+            held: gauge(registry, "groundcrew_node_agent_held_addresses", "Addresses on this node's interfaces.")?,
             lapses: counter(
                 "groundcrew_node_agent_lapses_total",
                 "Times the Lease was not renewed in time, so that all addresses were given up.",

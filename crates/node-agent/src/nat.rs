@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use groundcrew_api::floating_ip::{NatPort, Protocol, TrafficPolicy};
+use ipnet::IpNet;
 use tokio::sync::Mutex;
 
 use crate::platform::{Platform, PlatformError};
@@ -63,11 +64,20 @@ fn script(ports: &Ports, node: &str) -> String {
         for port in ports {
             let one = Port { address: *address, port };
             let backends = one.backends(node);
+            let mut arriving = one.matches();
+            if let Some(ranges) = one.ranges() {
+                // What is translated is not for the node itself any more: only what others send is dropped there.
+                let _ = writeln!(refuse, "    {arriving}{} drop", one.clients("!= ", &ranges));
+                if ranges.is_empty() {
+                    continue;
+                }
+                arriving += &one.clients("", &ranges);
+            }
             if backends.is_empty() {
-                let _ = writeln!(refuse, "    {} {}", one.matches(), one.refusal());
+                let _ = writeln!(refuse, "    {arriving} {}", one.refusal());
                 continue;
             }
-            let _ = writeln!(translate, "    {} {}", one.matches(), one.translation(&backends));
+            let _ = writeln!(translate, "    {arriving} {}", one.translation(&backends));
             if port.external_traffic_policy == TrafficPolicy::Cluster {
                 let _ = writeln!(masquerade, "    {} masquerade", one.matches_translated());
             }
@@ -114,6 +124,24 @@ impl Port<'_> {
         backends.sort_unstable();
         backends.dedup();
         backends
+    }
+
+    /// The networks of the address's family whose clients may connect; `None`: everybody may.
+    fn ranges(&self) -> Option<Vec<IpNet>> {
+        let ranges = self.port.source_ranges.iter().filter_map(|range| range.parse::<IpNet>().ok());
+        let mut ranges: Vec<_> = ranges.filter(|range| range.addr().is_ipv4() == self.address.is_ipv4()).collect();
+        // nft refuses ranges that overlap.
+        ranges = IpNet::aggregate(&ranges);
+        (!self.port.source_ranges.is_empty()).then_some(ranges)
+    }
+
+    /// Matches clients in these networks, or with `!= ` all others; without a network all clients are others.
+    fn clients(&self, not: &str, ranges: &[IpNet]) -> String {
+        if ranges.is_empty() {
+            return String::new();
+        }
+        let ranges: Vec<_> = ranges.iter().map(IpNet::to_string).collect();
+        format!(" {} saddr {not}{{ {} }}", self.family(), ranges.join(", "))
     }
 
     fn matches(&self) -> String {
@@ -165,6 +193,7 @@ mod tests {
             port: 80,
             external_traffic_policy: TrafficPolicy::Cluster,
             affinity_seconds: None,
+            source_ranges: Vec::new(),
             backends: backends.iter().map(backend).collect(),
         }
     }
@@ -198,6 +227,19 @@ mod tests {
     fn a_port_without_backends_is_refused_and_nothing_at_all_is_no_table() {
         assert!(of(vec![port(Protocol::Tcp, &[])]).contains("tcp dport 80 reject with tcp reset"));
         assert!(script(&Ports::new(), "a").ends_with("delete table inet groundcrew_nat\n"));
+    }
+
+    #[test]
+    fn clients_outside_the_source_ranges_are_dropped_and_the_others_translated() {
+        let mut closed = port(Protocol::Tcp, &[("10.0.0.1", 8080, "a")]);
+        closed.source_ranges = ["198.51.100.0/25", "198.51.100.0/24", "2001:db8::/32"].map(str::to_owned).into();
+        let script = of(vec![closed.clone()]);
+        assert!(script.contains("tcp dport 80 ip saddr { 198.51.100.0/24 } dnat ip to"), "{script}");
+        assert!(script.contains("tcp dport 80 ip saddr != { 198.51.100.0/24 } drop"), "{script}");
+        closed.source_ranges = vec!["2001:db8::/32".to_owned()];
+        let nobody = of(vec![closed]);
+        assert!(!nobody.contains("dnat ip to"), "{nobody}");
+        assert!(nobody.contains("tcp dport 80 drop"), "{nobody}");
     }
 
     #[test]

@@ -3,9 +3,10 @@
 //! An agent that is cut off alone must let go: the controller gives its addresses to others. But when most agents are
 //! cut off, the controller moves nothing (more than half of the Leases are late), and letting go would be an outage that
 //! nobody ends. So a late agent asks the others, and keeps its addresses only while most of all agents say that they
-//! do not reach the API server either.
+//! do not reach the API server either. Which agents there are is best known by one that does reach it: a Node may have
+//! been deleted or added since we were cut off, and the controller counts without the one and with the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +25,7 @@ use kube::Api;
 use kube::api::ListParams;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -50,6 +51,9 @@ struct Reach {
     out: bool,
     /// How many agents it knows, itself included: it may know of one that we do not.
     agents: usize,
+    /// Their names, from one that reaches the API server and has listed them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    names: Option<BTreeSet<String>>,
 }
 
 pub(crate) struct Peers {
@@ -61,12 +65,25 @@ pub(crate) struct Peers {
     /// When the last renewal that was taken was sent. Before the first one, when the process began: the Lease may be fresh
     /// from an earlier run, and the controller sees only that.
     renewed: Mutex<Moment>,
+    /// Somebody asked: there is one that does not reach the API server, and depends on what we know.
+    asked: Notify,
 }
 
 /// Whether more than half of all agents are out: we, and those that said so. An agent that does not answer may well be
 /// in reach of the API server.
 fn most_are_out(agents: usize, out: usize) -> bool {
     2 * out > agents
+}
+
+/// How many agents there are, and how many of them are out, of which we are one. Whoever reaches the API server knows
+/// which there are; of several such the one who leaves us the least. Without any, all that anybody has heard of counts.
+fn count(us: &str, known: usize, answers: &[Reach]) -> (usize, usize) {
+    let out: BTreeSet<&str> =
+        answers.iter().filter(|reach| reach.out).map(|reach| reach.node.as_str()).chain([us]).collect();
+    let in_reach = answers.iter().filter(|reach| !reach.out).filter_map(|reach| reach.names.as_ref());
+    let counts = in_reach.map(|names| (names.len(), names.iter().filter(|name| out.contains(name.as_str())).count()));
+    let least = counts.min_by_key(|(agents, out)| most_are_out(*agents, *out));
+    least.unwrap_or_else(|| (answers.iter().map(|reach| reach.agents).fold(known, usize::max), out.len()))
 }
 
 fn is_out(renewed: Moment, timings: Timings, now: Moment) -> bool {
@@ -77,7 +94,14 @@ impl Peers {
     pub(crate) fn new(node: String, timings: Timings) -> Result<Self, reqwest::Error> {
         // Never through a proxy: nodes talk to each other directly or not at all.
         let http = reqwest::Client::builder().no_proxy().timeout(timings.round_trip).build()?;
-        Ok(Self { node, timings, http, others: Mutex::default(), renewed: Mutex::new(Moment::now()) })
+        Ok(Self {
+            node,
+            timings,
+            http,
+            others: Mutex::default(),
+            renewed: Mutex::new(Moment::now()),
+            asked: Notify::new(),
+        })
     }
 
     pub(crate) fn renewed(&self, sent: Moment) {
@@ -92,21 +116,26 @@ impl Peers {
     pub(crate) async fn learn(&self, leases: Api<Lease>, stop: CancellationToken) {
         let agents = ListParams::default().labels(label::AGENT_NODE).match_any();
         while !stop.is_cancelled() {
-            let pause = match timeout(Duration::from_secs(10), leases.list(&agents)).await {
+            let (pause, asked) = match timeout(Duration::from_secs(10), leases.list(&agents)).await {
                 Ok(Ok(list)) => {
                     let others: BTreeMap<_, _> =
                         list.items.iter().filter_map(agent).filter(|(node, _)| *node != self.node).collect();
                     let each = u32::try_from(others.len()).unwrap_or(u32::MAX);
                     *self.others.lock().unwrap_or_else(PoisonError::into_inner) = Some(others);
-                    REFRESH.saturating_mul(each).clamp(REFRESH_AT_MOST, REFRESH_AT_LEAST)
+                    let pause = REFRESH.saturating_mul(each).min(REFRESH_AT_LEAST);
+                    (pause.max(REFRESH_AT_MOST), pause.max(self.timings.renew))
                 }
                 Ok(Err(error)) => {
                     debug!(%error, "agents not listed");
-                    self.timings.renew
+                    (self.timings.renew, self.timings.renew)
                 }
-                Err(_) => self.timings.renew,
+                Err(_) => (self.timings.renew, self.timings.renew),
             };
-            stop.run_until_cancelled(sleep(pause)).await;
+            let rest = async {
+                sleep(asked).await;
+                let _ = timeout(pause.saturating_sub(asked), self.asked.notified()).await;
+            };
+            stop.run_until_cancelled(rest).await;
         }
     }
 
@@ -123,7 +152,7 @@ impl Peers {
             if !most_are_out(agents, out) {
                 continue;
             }
-            authority.send_modify(|authority| authority.extended(self.timings.deadline(asked), Moment::now()));
+            authority.send_modify(|authority| authority.extended(self.timings.extension(asked), Moment::now()));
             metrics.extended.inc();
             if !kept {
                 warn!(agents, out, "most agents do not reach the API server: addresses are kept");
@@ -142,8 +171,7 @@ impl Peers {
         }))
         .await;
         let answers: Vec<_> = answers.into_iter().flatten().collect();
-        let agents = answers.iter().map(|reach| reach.agents).fold(others.len() + 1, usize::max);
-        Some((agents, 1 + answers.iter().filter(|reach| reach.out).count()))
+        Some(count(&self.node, others.len() + 1, &answers))
     }
 
     /// Answers other agents.
@@ -171,9 +199,13 @@ impl Peers {
     }
 
     fn reply(&self, path: &str) -> Response<Full<Bytes>> {
+        self.asked.notify_one();
+        let out = self.out(Moment::now());
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let agents = 1 + others.as_ref().map_or(0, BTreeMap::len);
-        let reach = Reach { node: self.node.clone(), out: self.out(Moment::now()), agents };
+        let names = others.as_ref().filter(|_| !out);
+        let names = names.map(|others| others.keys().chain([&self.node]).cloned().collect());
+        let reach = Reach { node: self.node.clone(), out, agents, names };
         let body = serde_json::to_vec(&reach).unwrap_or_default();
         let mut response = Response::new(Full::from(body));
         if path != "/reach" {
@@ -210,6 +242,30 @@ mod tests {
         assert!(!most_are_out(3, 1));
         assert!(most_are_out(3, 2));
         assert!(!most_are_out(4, 2));
+    }
+
+    fn answer(node: &str, names: Option<&[&str]>) -> Reach {
+        let names = names.map(|names| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>());
+        let agents = names.as_ref().map_or(3, BTreeSet::len);
+        Reach { node: node.to_owned(), out: names.is_none(), agents, names }
+    }
+
+    #[test]
+    fn a_node_that_was_deleted_or_added_since_we_were_cut_off_is_counted_as_who_reaches_the_api_server_knows() {
+        let c = answer("c", None);
+        let of = |answers: &[Reach]| count("a", 3, answers);
+        assert_eq!(of(&[]), (3, 1));
+        assert_eq!(of(std::slice::from_ref(&c)), (3, 2), "nobody in reach answers: what we knew counts");
+        let deleted = answer("b", Some(&["a", "b"]));
+        assert_eq!(of(&[deleted, c]), (2, 1), "c is none any more, whatever it says");
+        let added = answer("b", Some(&["a", "b", "c", "d", "e"]));
+        assert_eq!(of(&[added, answer("c", None)]), (5, 2));
+        let both = [answer("b", Some(&["a", "b"])), answer("d", Some(&["a", "b", "c"])), answer("c", None)];
+        assert_eq!(of(&both), (2, 1), "the one who leaves us the least");
+        let forgotten = answer("b", Some(&["b", "c"]));
+        assert_eq!(of(&[forgotten, answer("c", None)]), (2, 1), "our own Node was deleted");
+        let starting = Reach { names: None, ..answer("b", Some(&["b"])) };
+        assert_eq!(of(&[starting, answer("c", None)]), (3, 2), "it has listed nobody yet");
     }
 
     #[test]

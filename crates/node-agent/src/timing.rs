@@ -41,6 +41,18 @@ impl Timings {
         sent + self.round_trip + self.valid
     }
 
+    /// When what other agents said at `asked` ends. One of them may not know for as long as an attempt takes that its Lease was
+    /// renewed, while the controller does and takes over after [`Self::take_over`].
+    pub(crate) fn extension(self, asked: Moment) -> Moment {
+        asked + (self.round_trip + self.valid).saturating_sub(self.attempt())
+    }
+
+    /// The longest attempt to renew the Lease. A late answer still counts from when it was asked for, so patience costs
+    /// nothing; but a connection that died is only left by giving up on it.
+    pub(crate) fn attempt(self) -> Duration {
+        self.renew.max(self.round_trip)
+    }
+
     /// For how many seconds the kernel may be told to keep an address; `None` where it is not even one.
     pub(crate) fn lifetime(self, now: Moment, deadline: Moment) -> Option<u32> {
         let seconds = now.until(deadline).min(self.valid).as_secs();
@@ -78,6 +90,10 @@ mod tests {
         assert_eq!(Timings::FAST.take_over(), Duration::from_secs(3));
         for timings in [Timings::DEFAULT, Timings::FAST] {
             assert!(timings.out() < timings.round_trip + timings.valid, "there is time to ask before the end");
+            let now = Moment::now();
+            let asking = timings.renew / 4 + timings.round_trip;
+            assert!(now + asking < timings.extension(now), "there is time to ask again");
+            assert!(timings.lifetime(now, timings.extension(now)).is_some());
         }
     }
 }

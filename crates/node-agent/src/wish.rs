@@ -17,7 +17,8 @@ pub(crate) fn wish(object: &FloatingIP, node: &str) -> Wish {
     let claim = match status.and_then(|status| status.holder.as_deref()) {
         Some(holder) if holder == node => Claim::Ours,
         Some(holder) => Claim::Theirs { evicted: object.spec.evicted.as_deref() == Some(holder) },
-        None if status.is_some_and(|status| status.serial > 0) => Claim::Released,
+        // Without `since` nobody has ever held it; somebody may have said why he cannot.
+        None if status.is_some_and(|status| status.since.is_some()) => Claim::Released,
         None => Claim::Never,
     };
     // One in deletion is on its way out: whoever holds it should let go first.
@@ -58,12 +59,23 @@ pub(crate) fn patch(object: &FloatingIP, holder: Option<&str>, said: &Said, now:
         since: old.since.clone().filter(|_| same).or(Some(Time(now))),
         conditions: vec![condition(&old, object.metadata.generation, said, now)],
     };
-    if object.status.as_ref() == Some(&status) {
+    replacing(object, &status)
+}
+
+/// The status of a node that cannot have the address: all but the holder.
+pub(crate) fn refusal(object: &FloatingIP, said: &Said, now: Timestamp) -> Option<Value> {
+    let old = object.status.clone().unwrap_or_default();
+    let conditions = vec![condition(&old, object.metadata.generation, said, now)];
+    replacing(object, &FloatingIPStatus { serial: object.spec.serial, conditions, ..old })
+}
+
+fn replacing(object: &FloatingIP, status: &FloatingIPStatus) -> Option<Value> {
+    if object.status.as_ref() == Some(status) {
         return None;
     }
     let mut written = json!(status);
     // A merge patch keeps what it does not name.
-    written["holder"] = json!(holder);
+    written["holder"] = json!(status.holder);
     Some(json!({ "metadata": { "resourceVersion": object.metadata.resource_version }, "status": written }))
 }
 
@@ -104,7 +116,8 @@ mod tests {
     fn the_claim_in_the_status_is_read_as_what_it_means_to_this_node() {
         let claim = |spec: Value, status: Value| wish(&object(&spec, &status), "a").claim;
         assert_eq!(claim(json!({}), Value::Null), Claim::Never);
-        assert_eq!(claim(json!({}), json!({"serial": 3})), Claim::Released);
+        let since = "2026-01-01T00:00:00Z";
+        assert_eq!(claim(json!({}), json!({"serial": 3, "since": since})), Claim::Released);
         assert_eq!(claim(json!({}), json!({"serial": 3, "holder": "a"})), Claim::Ours);
         let theirs = json!({"serial": 3, "holder": "b"});
         assert_eq!(claim(json!({}), theirs.clone()), Claim::Theirs { evicted: false });
@@ -112,6 +125,25 @@ mod tests {
         assert_eq!(claim(json!({"evicted": "b"}), theirs), Claim::Theirs { evicted: true });
         assert!(wish(&object(&json!({"holder": "a"}), &Value::Null), "a").wanted);
         assert!(!wish(&object(&json!({"holder": "b"}), &Value::Null), "a").wanted);
+    }
+
+    #[test]
+    fn a_refusal_says_neither_that_somebody_holds_it_nor_that_somebody_let_go() {
+        let now = Timestamp::UNIX_EPOCH;
+        let said = Said { ready: false, reason: "LinkDown", message: "the interface eth1 has no link".into() };
+        let refused = |status: &Value| {
+            let mut read = object(&json!({"holder": "a", "evicted": "b"}), status);
+            let patch = refusal(&read, &said, now).unwrap();
+            read.status = serde_json::from_value(patch["status"].clone()).unwrap();
+            assert_eq!(read.status.as_ref().unwrap().serial, 4);
+            assert_eq!(refusal(&read, &said, Timestamp::MAX), None, "once is enough");
+            wish(&read, "a").claim
+        };
+        let since = "2026-01-01T00:00:00Z";
+        assert_eq!(refused(&Value::Null), Claim::Never);
+        assert_eq!(refused(&json!({"serial": 3, "since": since})), Claim::Released);
+        let theirs = json!({"serial": 3, "holder": "b", "since": since});
+        assert_eq!(refused(&theirs), Claim::Theirs { evicted: true });
     }
 
     #[test]

@@ -146,3 +146,37 @@ fn lost(error: &reqwest::Error) -> Error {
     let message = if error.is_timeout() { "no answer in time".to_owned() } else { innermost.to_string() };
     Error::new(if error.is_builder() { Kind::Invalid } else { Kind::Unavailable }, message)
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// How long a cloud that is asked once, and says this, has us wait.
+    async fn told_to_wait(retry_after: &str) -> Option<Duration> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/api/2.0/ips/", listener.local_addr().unwrap()).parse().unwrap();
+        let answer = format!("HTTP/1.1 429 Slowly\r\nRetry-After: {retry_after}\r\nContent-Length: 0\r\n\r\n");
+        let cloud = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 4096]).await.unwrap();
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        });
+        let http = Http::new(Duration::from_secs(5), Duration::ZERO).unwrap();
+        let authorization = HeaderValue::from_static("Basic eA==");
+        let call = Call { method: Method::GET, url, authorization: &authorization, body: None };
+        let error = http.send(&call).await.unwrap_err();
+        cloud.await.unwrap();
+        error.retry_after()
+    }
+
+    #[tokio::test]
+    async fn a_cloud_that_asks_for_patience_gets_some_and_neither_none_nor_a_day() {
+        assert_eq!(told_to_wait("7").await, Some(Duration::from_secs(7)));
+        assert_eq!(told_to_wait("86400").await, Some(LONGEST_WISH));
+        assert_eq!(told_to_wait("0").await, Some(FIRST_PAUSE));
+        assert_eq!(told_to_wait("Fri, 31 Dec 2027 23:59:59 GMT").await, None, "the usual pause then");
+    }
+}

@@ -15,6 +15,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use groundcrew_core::leader::Moment;
 use groundcrew_core::provider::Listing;
 use reqwest::{Method, Url};
 use serde::Deserialize;
@@ -48,6 +49,16 @@ pub struct Config {
     pub retry_for: Duration,
 }
 
+/// An object that was changed, or was right already.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Edited<T> {
+    /// As it was read afterwards: perhaps another writer's work.
+    pub now: T,
+    /// From the reading on which the change was built to the answer to the write. Somebody else's write of that time is lost.
+    /// Zero where nothing was written.
+    pub took: Duration,
+}
+
 /// Calls of one account. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Client(Arc<Inner>);
@@ -57,6 +68,8 @@ struct Inner {
     api: Url,
     http: Http,
     auth: Auth,
+    /// What was read longer ago is not written back.
+    stale: Duration,
     /// One write of a server at a time: each is a whole server, and the cloud refuses two at once.
     servers: Mutex<BTreeMap<String, Weak<tokio::sync::Mutex<()>>>>,
 }
@@ -77,7 +90,9 @@ impl Client {
     pub fn new(config: Config) -> Result<Self, Error> {
         let http = Http::new(config.timeout, config.retry_for)?;
         let auth = Auth::new(config.credentials, &config.api)?;
-        Ok(Self(Arc::new(Inner { api: config.api, http, auth, servers: Mutex::default() })))
+        // A request may take long; a process that was stopped in the middle of one takes longer.
+        let stale = config.timeout / 2;
+        Ok(Self(Arc::new(Inner { api: config.api, http, auth, stale, servers: Mutex::default() })))
     }
 
     /// The uuid of the user whose account it is.
@@ -99,23 +114,13 @@ impl Client {
         self.get(&format!("ips/{address}/")).await
     }
 
-    /// Changes an address's `meta` as `edit` says, which gets it as it is now; `None` leaves it. The answer is the address
-    /// as it is read afterwards, and may be another writer's work.
+    /// Changes an address's `meta` as `edit` says, which gets it as it is now; `None` leaves it.
     pub async fn edit_meta<E: From<Error>>(
         &self,
         address: IpAddr,
         mut edit: impl FnMut(&Ip) -> Result<Option<Meta>, E>,
-    ) -> Result<Ip, E> {
-        let path = format!("ips/{address}/");
-        let mut attempt = 0;
-        loop {
-            let now = self.ip(address).await?;
-            let Some(meta) = edit(&now)? else { return Ok(now) };
-            match self.send(Method::PUT, &path, Some(&json!({ "meta": meta }))).await {
-                Ok(_) => return Ok(self.ip(address).await?),
-                Err(error) => self.again(error, &mut attempt).await?,
-            }
-        }
+    ) -> Result<Edited<Ip>, E> {
+        self.edit(&format!("ips/{address}/"), |now| Ok(edit(now)?.map(|meta| json!({ "meta": meta })))).await
     }
 
     /// What is paid for, of addresses.
@@ -133,25 +138,16 @@ impl Client {
         self.get(&format!("servers/{uuid}/")).await
     }
 
-    /// Changes a server as `edit` says, which gets it as it is now; `None` leaves it. One write of a server at a time. The
-    /// answer is the server as it is read afterwards: a running one may have ignored everything.
+    /// Changes a server as `edit` says, which gets it as it is now; `None` leaves it. One write of a server at a time. A
+    /// running one may have ignored everything.
     pub async fn edit_server<E: From<Error>>(
         &self,
         uuid: &str,
-        mut edit: impl FnMut(&Server) -> Result<Option<Value>, E>,
-    ) -> Result<Server, E> {
-        let path = format!("servers/{uuid}/");
+        edit: impl FnMut(&Server) -> Result<Option<Value>, E>,
+    ) -> Result<Edited<Server>, E> {
         let lock = self.server_lock(uuid);
         let _alone = lock.lock().await;
-        let mut attempt = 0;
-        loop {
-            let now = self.server(uuid).await?;
-            let Some(body) = edit(&now)? else { return Ok(now) };
-            match self.send(Method::PUT, &path, Some(&body)).await {
-                Ok(_) => return Ok(self.server(uuid).await?),
-                Err(error) => self.again(error, &mut attempt).await?,
-            }
-        }
+        self.edit(&format!("servers/{uuid}/"), edit).await
     }
 
     /// Cuts a server's power. Accepted is not done.
@@ -190,6 +186,33 @@ impl Client {
     /// A token for the API, for whoever still reads it from a Secret. `None` where a password is used.
     pub async fn token(&self) -> Result<Option<Secret>, Error> {
         self.0.auth.token(&self.0.http).await
+    }
+
+    /// Reads, has `edit` build the write, writes, and reads again.
+    async fn edit<T: DeserializeOwned, E: From<Error>>(
+        &self,
+        path: &str,
+        mut edit: impl FnMut(&T) -> Result<Option<Value>, E>,
+    ) -> Result<Edited<T>, E> {
+        let mut attempt = 0;
+        loop {
+            let began = Moment::now();
+            let now = self.get(path).await?;
+            let Some(body) = edit(&now)? else { return Ok(Edited { now, took: Duration::ZERO }) };
+            // The write replaces the whole: what others did since the reading, such as attaching a volume, is undone by it.
+            let written = if began.until(Moment::now()) > self.0.stale {
+                Err(Error::new(Kind::Concurrency, format!("{path} was read too long ago to be written back")))
+            } else {
+                self.send(Method::PUT, path, Some(&body)).await
+            };
+            match written {
+                Ok(_) => {
+                    let took = began.until(Moment::now());
+                    return Ok(Edited { now: self.get(path).await?, took });
+                }
+                Err(error) => self.again(error, &mut attempt).await?,
+            }
+        }
     }
 
     /// Waits before the next attempt where another write was under way; hands every other error on.

@@ -146,6 +146,12 @@ impl Server {
         drives.filter_map(|drive| id(&drive["drive"])).map(str::to_owned).collect()
     }
 
+    /// When it was started, in the cloud's own words; none where it does not run.
+    #[must_use]
+    pub fn running_since(&self) -> Option<String> {
+        self.raw["runtime"]["active_since"].as_str().map(str::to_owned)
+    }
+
     /// Processor and memory in the words of an instance type, as `4000mhz-4096mb`: the cloud has no names for them.
     #[must_use]
     pub fn size(&self) -> Option<String> {

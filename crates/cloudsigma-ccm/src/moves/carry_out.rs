@@ -8,14 +8,16 @@ use tracing::warn;
 use super::Mover;
 use super::decide::Move;
 use super::lives::Silence;
+use crate::client::Kind;
 use crate::error::Error;
+use crate::floating::{self, Place};
 use crate::write::under;
 
 /// `silence` is that of the node to be evicted, if it is that for which it is.
 pub(super) async fn carry_out(
     mover: &Mover,
     planned: &Move,
-    silence: Option<&Silence<'_>>,
+    silence: Option<&Silence>,
     term: &Term,
 ) -> Result<(), Error> {
     let Move { address, to, evict, .. } = planned;
@@ -34,18 +36,19 @@ pub(super) async fn carry_out(
         }
     }
     let Some(to) = to else {
-        return mover.floating.assign(&object, None, evict.as_deref(), None, term).await;
+        return mover.floating.assign(&object, None, evict.as_deref(), term).await;
     };
     let server = mover
         .nodes
         .server_of(to)
         .ok_or_else(|| Error::NoNode { address: *address, why: format!("node {to} has no server") })?;
-    let mac = mover.reach.bring(*address, &server, term).await?;
-    mover.floating.assign(&object, Some(to), evict.as_deref(), mac.as_deref(), term).await
+    let mac = mover.reach.bring(*address, &server, floating::server(&object), term).await?;
+    let place = Place { node: to, server: &server, mac: mac.as_deref() };
+    mover.floating.assign(&object, Some(place), evict.as_deref(), term).await
 }
 
 /// Whether the node is as silent as it was when this was decided, by the API server's own word, or its server stopped.
-async fn is_gone(mover: &Mover, node: &str, silence: Option<&Silence<'_>>) -> Result<bool, Error> {
+async fn is_gone(mover: &Mover, node: &str, silence: Option<&Silence>) -> Result<bool, Error> {
     let name = lease::of_node(node);
     let tried = format!("cannot read Lease {name}");
     let lease = match tokio::time::timeout(mover.deadline, mover.lease_api.get_opt(&name)).await {
@@ -56,7 +59,7 @@ async fn is_gone(mover: &Mover, node: &str, silence: Option<&Silence<'_>>) -> Re
         }
     };
     let found = lease.as_ref().and_then(|lease| lease.metadata.resource_version.as_deref());
-    if silence.is_some_and(|silence| silence.version == found) {
+    if silence.is_some_and(|silence| silence.version.as_deref() == found) {
         return Ok(true);
     }
     let free = lease
@@ -76,12 +79,18 @@ async fn is_gone(mover: &Mover, node: &str, silence: Option<&Silence<'_>>) -> Re
 async fn fence(mover: &Mover, node: &str, term: &Term) -> Result<(), Error> {
     let unfenced = |why: &str| Error::NotFenced { node: node.to_owned(), why: why.to_owned() };
     let server = mover.nodes.server_of(node).ok_or_else(|| unfenced("its server is not known"))?;
-    let status = mover.client.server(&server).await?.status;
-    if status == "running" {
+    let status = async || -> Result<String, Error> {
+        match mover.client.server(&server).await {
+            // What does not exist answers for nothing.
+            Err(error) if error.kind() == Kind::NotFound => Ok("stopped".to_owned()),
+            read => Ok(read?.status),
+        }
+    };
+    if status().await? == "running" {
         under(term, mover.deadline, mover.client.stop_server(&server)).await?;
         warn!(node, server, "power cut: its agent is silent and its addresses move");
     }
-    if mover.client.server(&server).await?.status == "stopped" { Ok(()) } else { Err(unfenced("it is stopping")) }
+    if status().await? == "stopped" { Ok(()) } else { Err(unfenced("it is stopping")) }
 }
 
 fn changed(planned: &Move) -> Error {

@@ -23,7 +23,7 @@ pub(crate) struct Address {
     pub(crate) pinned: bool,
     /// It was moved a moment ago.
     pub(crate) rests: bool,
-    /// The holder's link is down: it lives, but nothing reaches it there.
+    /// The holder has no interface for it, or one without a link: it lives, but nothing reaches the address there.
     pub(crate) unreachable: bool,
 }
 
@@ -52,14 +52,15 @@ pub(crate) struct Node {
     pub(crate) unfit: Option<&'static str>,
     /// The number of its physical host, where the cloud tells.
     pub(crate) host: Option<usize>,
-    /// Whether it is a node of the cluster that has had an agent: only those say something about how much we see.
+    /// Whether it is a node of the cluster that has had an agent: only those say something about how much we see. While
+    /// the brake is on, whether it was when that began.
     pub(crate) counts: bool,
 }
 
 impl Node {
-    /// Whether it certainly answers for nothing.
-    fn is_gone(&self) -> bool {
-        self.stopped || matches!(self.agent, Agent::Silent | Agent::Left)
+    /// Whether it certainly answers for nothing. Silence is no proof while most are silent.
+    fn is_gone(&self, braked: bool) -> bool {
+        self.stopped || self.agent == Agent::Left || (self.agent == Agent::Silent && !braked)
     }
 }
 
@@ -108,6 +109,8 @@ pub(crate) struct Move {
     /// The node whose claim no longer counts. It is looked at once more before that is written.
     pub(crate) evict: Option<Arc<str>>,
     pub(crate) reason: Reason,
+    /// No Service has said yet what it wants of the address: it may have to move once more, and at once.
+    pub(crate) blind: bool,
 }
 
 /// More nodes are late than can be believed: more likely it is us who see nothing.
@@ -133,11 +136,10 @@ pub(crate) fn decide(addresses: &BTreeMap<IpAddr, Address>, nodes: &BTreeMap<Arc
     }
     let braked = decision.brake.is_some();
     for (ip, address) in addresses {
-        let gone = |node: &Arc<str>| nodes.get(node).is_none_or(Node::is_gone);
+        let gone = |node: &Arc<str>| nodes.get(node).is_some_and(|node| node.is_gone(braked));
         // Who was evicted before needs no second word.
-        let evict = address.claimed.clone().filter(|claimed| {
-            !braked && gone(claimed) && nodes.contains_key(claimed) && Some(claimed) != address.evicted.as_ref()
-        });
+        let evict =
+            address.claimed.clone().filter(|claimed| gone(claimed) && Some(claimed) != address.evicted.as_ref());
         let Some(reason) = reason(address, nodes, braked) else {
             let other = evict.filter(|claimed| Some(claimed) != address.holder.as_ref());
             if other.is_some() {
@@ -148,6 +150,7 @@ pub(crate) fn decide(addresses: &BTreeMap<IpAddr, Address>, nodes: &BTreeMap<Arc
                     to: holder,
                     evict: other,
                     reason: Reason::Settled,
+                    blind: !address.wanted,
                 });
             }
             continue;
@@ -168,7 +171,8 @@ pub(crate) fn decide(addresses: &BTreeMap<IpAddr, Address>, nodes: &BTreeMap<Arc
         };
         *load.entry(to.clone()).or_default() += 1;
         let evict = evict.filter(|claimed| *claimed != to);
-        decision.moves.push(Move { address: *ip, from: address.holder.clone(), to: Some(to), evict, reason });
+        let (from, blind) = (address.holder.clone(), !address.wanted);
+        decision.moves.push(Move { address: *ip, from, to: Some(to), evict, reason, blind });
     }
     decision
 }
@@ -300,6 +304,17 @@ mod tests {
     }
 
     #[test]
+    fn a_stopped_servers_address_moves_whatever_the_brake_says() {
+        let mut nodes = nodes(&[Agent::Silent, Agent::Silent, Agent::Silent, Agent::Alive]);
+        nodes.get_mut(&name(1)).unwrap().stopped = true;
+        nodes.insert(name(5), node(Agent::Silent));
+        let decision = one(held(1), &nodes);
+        assert!(decision.brake.is_some());
+        assert_eq!(moved(&decision), Some((Some(name(4)), Some(name(1)), Reason::Stopped)));
+        assert_eq!(one(held(2), &nodes).moves, []);
+    }
+
+    #[test]
     fn nodes_that_never_had_an_agent_or_are_gone_do_not_pull_the_brake() {
         let mut nodes = nodes(&[Agent::Silent, Agent::Alive, Agent::Silent, Agent::Silent]);
         for n in [3, 4] {
@@ -389,7 +404,7 @@ mod tests {
             for change in decide(&addresses, &nodes).moves {
                 let before = &addresses[&change.address];
                 if let Some(evicted) = &change.evict {
-                    prop_assert!(nodes[evicted].is_gone());
+                    prop_assert!(nodes[evicted].is_gone(brake(&nodes).is_some()));
                     prop_assert_eq!(Some(evicted), before.claimed.as_ref());
                 }
                 prop_assert!(change.to.is_none() || change.to != change.evict);

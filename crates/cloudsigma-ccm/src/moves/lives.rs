@@ -31,8 +31,8 @@ struct Seen {
 
 /// The Lease has had this resourceVersion, or has not been there, for all of the delay.
 #[derive(Debug)]
-pub(crate) struct Silence<'a> {
-    pub(crate) version: Option<&'a str>,
+pub(crate) struct Silence {
+    pub(crate) version: Option<String>,
 }
 
 impl Lives {
@@ -79,8 +79,8 @@ impl Lives {
     }
 
     /// In which state a node's Lease was found silent, if it was.
-    pub(crate) fn silence(&self, node: &str, now: Moment, delay: Duration) -> Option<Silence<'_>> {
-        let version = self.seen.get(node)?.version.as_deref();
+    pub(crate) fn silence(&self, node: &str, now: Moment, delay: Duration) -> Option<Silence> {
+        let version = self.seen.get(node)?.version.clone();
         (self.agent(node, now, delay) == Agent::Silent).then_some(Silence { version })
     }
 

@@ -1,7 +1,7 @@
 //! Metrics of fail-over.
 
-use groundcrew_core::metrics::{counters, gauge};
-use prometheus::{IntCounterVec, IntGauge, Registry};
+use groundcrew_core::metrics::{Register, counters, gauge};
+use prometheus::{IntCounterVec, IntGauge};
 
 #[derive(Clone)]
 pub(crate) struct Metrics {
@@ -11,7 +11,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new(registry: &Registry) -> prometheus::Result<Self> {
+    pub(crate) fn new(registry: &dyn Register) -> prometheus::Result<Self> {
         Ok(Self {
             moves: counters(
                 registry,
@@ -24,7 +24,11 @@ impl Metrics {
                 "groundcrew_floating_braked_bool",
                 "Whether so many nodes are silent that nothing is moved.",
             )?,
-            stranded: gauge(registry, "groundcrew_floating_stranded_count", "Addresses for which there is no node.")?,
+            stranded: gauge(
+                registry,
+                "groundcrew_floating_stranded_addresses",
+                "Addresses for which there is no node.",
+            )?,
         })
     }
 }

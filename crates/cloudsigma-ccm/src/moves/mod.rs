@@ -16,14 +16,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::stream;
-use groundcrew_api::names::{condition, lease};
-use groundcrew_core::events::{Events, Severity};
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use groundcrew_api::names::{annotation, condition, lease};
+use groundcrew_core::events::{Events, Severity, reference};
 use groundcrew_core::leader::{Moment, Role, Term};
 use groundcrew_core::provider::Look;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use kube::{Api, ResourceExt};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
@@ -43,10 +44,14 @@ use decide::{Address, Brake, Decision, Move, decide};
 use lives::Lives;
 pub(crate) use metrics::Metrics;
 
-/// As many as are moved at once: an API server takes more, a cloud in attach mode hardly.
-const TOGETHER: usize = 16;
+/// As many as are moved at once: an API server takes more, a cloud in attach mode hardly. One that hangs takes a place.
+const TOGETHER: usize = 32;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// What a node says that has no interface for an address: its link is down, or there is none.
+const UNABLE: [&str; 2] = ["LinkDown", "NoInterface"];
+/// A node that said so gets nothing new for this long: it would get all that is new, as it has the least.
+const RECOVERY: Duration = Duration::from_mins(1);
 
 /// When to give up on a node, and how soon an address may move again without need.
 #[derive(Debug, Clone, Copy)]
@@ -85,20 +90,39 @@ struct Memory {
     moved: BTreeMap<IpAddr, Moment>,
     /// When an address that could not be moved is tried again.
     failed: BTreeMap<IpAddr, (Moment, Duration)>,
-    brake: Option<Brake>,
+    /// Those that are being carried out.
+    moving: BTreeMap<IpAddr, Move>,
+    /// Nodes that had no interface for an address, and when they said so last.
+    unable: BTreeMap<Arc<str>, Moment>,
+    braked: Option<Braked>,
 }
+
+/// While the brake is on.
+#[derive(Debug)]
+struct Braked {
+    brake: Brake,
+    /// The nodes that counted when it began, and their servers. Agents that are cut off count by what they knew then: who is
+    /// deleted since may still tell them that it is out, and who is new cannot outvote whom they know.
+    counted: BTreeMap<Arc<str>, Option<String>>,
+}
+
+/// A move and what became of it.
+type Carried = (Move, Result<(), Error>);
+/// Moves that are under way, each on its own: one that hangs keeps nobody from deciding on the others.
+type UnderWay<'a> = FuturesUnordered<BoxFuture<'a, Carried>>;
 
 impl Mover {
     /// Works until `stop`. Followers keep count of who lives, and write nothing.
     pub(crate) async fn run(self, role: watch::Receiver<Role>, stop: CancellationToken) {
         let mut role = role;
         let mut memory = Memory::default();
+        let mut under_way = FuturesUnordered::new();
         let (mut nodes, mut leases) = (self.nodes.mirror.changes(), self.leases.changes());
         let (mut floating, mut wishes) = (self.floating.mirror.changes(), self.wishes.changes());
         let mut account = self.account.changes();
         loop {
             let term = role.borrow_and_update().term().cloned();
-            let pause = self.look(&mut memory, term.as_ref()).await;
+            let pause = self.look(&mut memory, &under_way, term.as_ref());
             // A sender that is gone is the process's end, which `stop` tells.
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -108,30 +132,45 @@ impl Mover {
                 _ = wishes.changed() => {}
                 _ = account.changed() => {}
                 Ok(()) = role.changed() => {}
+                Some(carried) = under_way.next() => self.note(&mut memory, carried),
                 () = tokio::time::sleep(pause) => {}
+            }
+            while let Some(Some(carried)) = under_way.next().now_or_never() {
+                self.note(&mut memory, carried);
             }
         }
     }
 
     /// One look at everything; how long until the next even if nobody says anything.
-    async fn look(&self, memory: &mut Memory, term: Option<&Term>) -> Duration {
+    fn look<'a>(&'a self, memory: &mut Memory, under_way: &UnderWay<'a>, term: Option<&Term>) -> Duration {
         let now = Moment::now();
         let inventory = self.account.last();
         let addresses = self.addresses(memory, inventory.as_deref(), now);
-        let names = self.names(&addresses);
+        memory.unable.retain(|_, said| said.until(now) < RECOVERY);
+        let unreachable = addresses.values().filter(|address| address.unreachable);
+        memory.unable.extend(unreachable.filter_map(|address| Some((address.holder.clone()?, now))));
+        let names = self.names(&addresses, memory.braked.as_ref());
         memory.lives.observe(names.iter(), |node| self.leases.get(&lease::of_node(node)), now);
-        let mut decision = decide(&addresses, &self.view(&names, &memory.lives, inventory.as_deref(), now));
-        if memory.brake.is_some() && decision.brake.is_none() {
+        let mut view = self.view(&names, memory, inventory.as_deref(), now);
+        let mut decision = decide(&addresses, &view);
+        let before = memory.braked.as_ref().map(|braked| braked.brake);
+        if before.is_some() && decision.brake.is_none() {
             // Whoever is still silent may have been cut off together with us: everybody has the whole time again.
             memory.lives.restart(now);
-            decision = decide(&addresses, &self.view(&names, &memory.lives, inventory.as_deref(), now));
+            memory.braked = None;
+            view = self.view(&names, memory, inventory.as_deref(), now);
+            decision = decide(&addresses, &view);
         }
-        self.tell_brake(memory.brake, decision.brake, term.is_some());
-        memory.brake = decision.brake;
+        self.tell_brake(before, decision.brake, term.is_some());
+        match (decision.brake, &mut memory.braked) {
+            (Some(brake), Some(braked)) => braked.brake = brake,
+            (Some(brake), none) => *none = Some(Braked { brake, counted: self.counted(&view) }),
+            (None, braked) => *braked = None,
+        }
         self.metrics.brake.set(decision.brake.is_some().into());
         self.metrics.stranded.set(decision.stranded.len().try_into().unwrap_or(i64::MAX));
         if let Some(term) = term {
-            self.carry_out(decision, memory, term, now).await;
+            self.carry_out(decision, memory, under_way, term, now);
         } else {
             memory.failed.clear();
             memory.moved.clear();
@@ -140,42 +179,55 @@ impl Mover {
         let rest =
             memory.moved.values().map(|at| now.until(*at + self.timing.hold)).filter(|rest| !rest.is_zero()).min();
         let due = memory.lives.next(now, self.timing.delay);
-        due.into_iter().chain(retry).chain(rest).min().unwrap_or(LONGEST_PAUSE)
+        let recovered = memory.unable.values().map(|said| now.until(*said + RECOVERY)).min();
+        due.into_iter().chain(retry).chain(rest).chain(recovered).min().unwrap_or(LONGEST_PAUSE)
     }
 
-    async fn carry_out(&self, decision: Decision, memory: &mut Memory, term: &Term, now: Moment) {
-        memory.failed.retain(|address, _| decision.moves.iter().any(|m| m.address == *address));
+    fn carry_out<'a>(
+        &'a self,
+        decision: Decision,
+        memory: &mut Memory,
+        under_way: &UnderWay<'a>,
+        term: &Term,
+        now: Moment,
+    ) {
+        let planned = |address: &IpAddr| decision.moves.iter().any(|m| m.address == *address);
+        let stays = |address: &IpAddr| planned(address) || memory.moving.contains_key(address);
+        for (address, _) in memory.failed.extract_if(.., |address, _| !stays(address)) {
+            self.tell_trouble(address, None);
+        }
         memory.moved.retain(|_, at| at.until(now) < self.timing.hold);
-        let due: Vec<Move> = decision
-            .moves
-            .into_iter()
-            .filter(|m| memory.failed.get(&m.address).is_none_or(|(at, _)| *at <= now))
-            .collect();
-        let (lives, delay) = (&memory.lives, self.timing.delay);
-        let done: Vec<_> = stream::iter(due)
-            .map(|planned| async move {
-                let silence = planned.evict.as_deref().and_then(|node| lives.silence(node, now, delay));
-                // Cut short it is as after a crash. One that hangs must not hold up the others for long.
-                let moving = carry_out::carry_out(self, &planned, silence.as_ref(), term);
+        let braked = decision.brake.is_some();
+        for planned in decision.moves {
+            let rests = memory.failed.get(&planned.address).is_some_and(|(at, _)| now < *at);
+            if rests || memory.moving.contains_key(&planned.address) || memory.moving.len() >= TOGETHER {
+                continue;
+            }
+            let evict = planned.evict.as_deref().filter(|_| !braked);
+            let silence = evict.and_then(|node| memory.lives.silence(node, now, self.timing.delay));
+            memory.moving.insert(planned.address, planned.clone());
+            let term = term.clone();
+            let moving = async move {
+                // Cut short it is as after a crash.
+                let moving = carry_out::carry_out(self, &planned, silence.as_ref(), &term);
                 let carried = tokio::time::timeout(self.deadline * 2, moving).await;
                 let address = planned.address;
                 (planned, carried.unwrap_or(Err(Error::NotMoved { address })))
-            })
-            .buffer_unordered(TOGETHER)
-            .collect()
-            .await;
-        for (planned, carried) in done {
-            self.note(memory, planned, carried);
+            };
+            under_way.push(moving.boxed());
         }
     }
 
-    fn note(&self, memory: &mut Memory, planned: Move, carried: Result<(), Error>) {
-        let Move { address, from, to, evict, reason } = planned;
+    fn note(&self, memory: &mut Memory, (planned, carried): Carried) {
+        let Move { address, from, to, evict, reason, blind } = planned;
+        memory.moving.remove(&address);
         let trouble = match carried {
             Ok(()) => {
                 memory.failed.remove(&address);
                 if from != to {
-                    memory.moved.insert(address, Moment::now());
+                    if !blind {
+                        memory.moved.insert(address, Moment::now());
+                    }
                     info!(%address, from = from.as_deref(), to = to.as_deref(), evicted = evict.as_deref(), reason = reason.label(), "assigned");
                     self.metrics.moves.with_label_values(&[reason.label()]).inc();
                 }
@@ -186,15 +238,31 @@ impl Mover {
                     memory.failed.get(&address).map_or(FIRST_PAUSE, |(_, pause)| (*pause * 2).min(LONGEST_PAUSE));
                 memory.failed.insert(address, (Moment::now() + pause, pause));
                 warn!(%address, to = to.as_deref(), %error, "not assigned; looking again");
+                self.tell_drives(&error);
                 Some(error)
             }
         };
         // Another writer was quicker, which a fresh look settles: nothing that a user should hear of.
         let trouble = trouble.filter(|error| !matches!(error, Error::Kube(_)));
-        if self.troubles.set(address, trouble.as_ref()) {
+        self.tell_trouble(address, trouble.as_ref());
+    }
+
+    fn tell_trouble(&self, address: IpAddr, trouble: Option<&Error>) {
+        if self.troubles.set(address, trouble) {
             for service in self.wishes.services(address) {
                 let _ = self.looks.send(Look::At(service));
             }
+        }
+    }
+
+    /// At the Node: the next look finds nothing to change and says no more of it.
+    fn tell_drives(&self, error: &Error) {
+        let Error::DrivesChanged { server, .. } = error else { return };
+        for node in self.nodes.all().iter().filter(|node| nodes::server(node) == Some(server)) {
+            let name = node.name_any();
+            // kubelet's own Events about a node name it in the place of its uid.
+            let about = reference::<Node>(None, &name, Some(name.clone()));
+            self.events.tell(about, Severity::Warning, "DrivesChanged", error.to_string());
         }
     }
 
@@ -206,8 +274,10 @@ impl Mover {
             let name = |node: &Option<String>| node.as_deref().map(Arc::from);
             let status = object.status.as_ref();
             let ready = status.and_then(|status| status.conditions.iter().find(|c| c.type_ == condition::READY));
+            // What is under way counts as done, so that others are placed beside it.
+            let moving = memory.moving.get(&ip).and_then(|planned| planned.to.clone());
             let address = Address {
-                holder: name(&object.spec.holder),
+                holder: moving.or_else(|| name(&object.spec.holder)),
                 claimed: status.and_then(|status| name(&status.holder)),
                 evicted: name(&object.spec.evicted),
                 wanted: wish.is_some(),
@@ -215,30 +285,39 @@ impl Mover {
                 pinned: is_pinned(ip, inventory),
                 rests: memory.moved.get(&ip).is_some_and(|at| at.until(now) < self.timing.hold),
                 unreachable: status.is_some_and(|status| status.serial == object.spec.serial)
-                    && ready.is_some_and(|ready| ready.status == "False" && ready.reason == "LinkDown"),
+                    && ready.is_some_and(|ready| ready.status == "False" && UNABLE.contains(&ready.reason.as_str())),
             };
             (ip, address)
         })
         .collect()
     }
 
-    /// Every node that is, holds, or says that it holds.
-    fn names(&self, addresses: &BTreeMap<IpAddr, Address>) -> BTreeSet<Arc<str>> {
+    /// Every node that is, holds, says that it holds, or counts.
+    fn names(&self, addresses: &BTreeMap<IpAddr, Address>, braked: Option<&Braked>) -> BTreeSet<Arc<str>> {
         let nodes = self.nodes.all().into_iter().map(|node| Arc::from(node.name_any()));
         let holders = addresses.values().flat_map(|address| [address.holder.clone(), address.claimed.clone()]);
-        nodes.chain(holders.flatten()).collect()
+        let counted = braked.into_iter().flat_map(|braked| braked.counted.keys().cloned());
+        nodes.chain(holders.flatten()).chain(counted).collect()
+    }
+
+    /// Those that count, with their servers.
+    fn counted(&self, view: &BTreeMap<Arc<str>, decide::Node>) -> BTreeMap<Arc<str>, Option<String>> {
+        let counted = view.iter().filter(|(_, node)| node.counts);
+        counted.map(|(name, _)| (name.clone(), self.nodes.server_of(name))).collect()
     }
 
     fn view(
         &self,
         names: &BTreeSet<Arc<str>>,
-        lives: &Lives,
+        memory: &Memory,
         inventory: Option<&Inventory>,
         now: Moment,
     ) -> BTreeMap<Arc<str>, decide::Node> {
         let view = names.iter().map(|name| {
             let node = self.nodes.mirror.get(name);
-            let uuid = node.as_deref().and_then(nodes::server);
+            let counted = memory.braked.as_ref().map(|braked| braked.counted.get(name));
+            let known = counted.flatten().and_then(Option::as_deref);
+            let uuid = node.as_deref().and_then(nodes::server).or(known);
             let server = uuid.and_then(|uuid| inventory?.servers.get(uuid));
             let complete = inventory.is_some_and(|inventory| inventory.complete);
             let unfit = match (&node, server) {
@@ -252,18 +331,38 @@ impl Mover {
                     nodes::unfit(node, self.ignore_exclusion).or_else(|| self.reach.able(server).err())
                 }
             };
+            let counts = match counted {
+                // What does not exist any more tells nobody anything.
+                Some(counted) => counted.is_some() && !uuid.is_some_and(|uuid| self.is_deleted(uuid, inventory)),
+                None => node.is_some() && self.leases.get(&lease::of_node(name)).is_some(),
+            };
             let view = decide::Node {
-                agent: lives.agent(name, now, self.timing.delay),
+                agent: memory.lives.agent(name, now, self.timing.delay),
                 stopped: server.is_some_and(|server| server.status == "stopped"),
-                // One of whose server nothing is known gets nothing new.
-                ready: server.is_some() && node.as_deref().is_some_and(nodes::is_ready),
+                // One of whose server nothing is known gets nothing new, nor does one whose agent says that it cannot hold.
+                ready: server.is_some()
+                    && node.as_deref().is_some_and(nodes::is_ready)
+                    && !self.is_unable(name)
+                    && !memory.unable.contains_key(name),
                 unfit,
                 host: uuid.and_then(|uuid| inventory?.host(uuid)),
-                counts: node.is_some() && self.leases.get(&lease::of_node(name)).is_some(),
+                counts,
             };
             (name.clone(), view)
         });
         view.collect()
+    }
+
+    /// Whether the server is gone from the account, which has those of other nodes: so it is the right one.
+    fn is_deleted(&self, server: &str, inventory: Option<&Inventory>) -> bool {
+        let Some(inventory) = inventory.filter(|inventory| inventory.complete) else { return false };
+        let others = self.nodes.servers();
+        !inventory.servers.contains_key(server) && others.iter().any(|other| inventory.servers.contains_key(other))
+    }
+
+    /// Whether the node's agent says that it could hold no address: its link is down.
+    fn is_unable(&self, node: &str) -> bool {
+        self.leases.get(&lease::of_node(node)).is_some_and(|lease| lease.annotations().contains_key(annotation::UNABLE))
     }
 
     fn tell_brake(&self, before: Option<Brake>, now: Option<Brake>, leads: bool) {
@@ -271,7 +370,8 @@ impl Mover {
             (None, Some(Brake { late, nodes })) => {
                 let note = format!(
                     "{late} of {nodes} node agents are not heard: more likely this controller sees nothing than that they are \
-                     dead. No address is taken from a silent one until most are heard again"
+                     dead. No address is taken from a silent one until most of them are heard again, or their servers are \
+                     stopped or deleted; deleting their Nodes is not enough"
                 );
                 warn!("{note}");
                 if leads {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use groundcrew_core::events::{Events, Severity, reference};
-use groundcrew_core::leader::{Role, Term};
+use groundcrew_core::leader::{Moment, Role, Term};
 use groundcrew_core::provider::ProviderError;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
@@ -26,6 +26,9 @@ use crate::marks::{self, Mark};
 
 pub(crate) use super::initialise::Site;
 
+/// How long a node that was deleted counts among those that may go.
+const WINDOW: Duration = Duration::from_mins(10);
+
 pub(crate) struct Controller {
     pub(crate) nodes: Nodes,
     pub(crate) api: Api<Node>,
@@ -34,7 +37,7 @@ pub(crate) struct Controller {
     pub(crate) floating: Floating,
     pub(crate) site: Site,
     pub(crate) cluster: Arc<str>,
-    /// How many nodes may be deleted at once.
+    /// How many nodes may be deleted in a [`WINDOW`].
     pub(crate) limit: usize,
     pub(crate) deadline: Duration,
     pub(crate) interval: Duration,
@@ -44,13 +47,14 @@ pub(crate) struct Controller {
 impl Controller {
     pub(crate) async fn run(self, role: watch::Receiver<Role>, stop: CancellationToken) {
         let mut role = role;
+        let mut went = Vec::new();
         let (mut nodes, mut account) = (self.nodes.mirror.changes(), self.account.changes());
         loop {
             let term = role.borrow_and_update().term().cloned();
             nodes.borrow_and_update();
             account.borrow_and_update();
             if let (Some(term), Some(inventory)) = (term, self.account.last()) {
-                self.look(&inventory, &term).await;
+                self.look(&inventory, &mut went, &term).await;
             }
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -63,7 +67,8 @@ impl Controller {
         }
     }
 
-    async fn look(&self, inventory: &Inventory, term: &Term) {
+    /// `went` has when nodes were deleted.
+    async fn look(&self, inventory: &Inventory, went: &mut Vec<Moment>, term: &Term) {
         let floating = self.floating_addresses(inventory);
         let account = self.site.account(&inventory.user);
         let mut evidence = BTreeMap::new();
@@ -83,10 +88,13 @@ impl Controller {
             }
         }
         let servers: BTreeSet<_> = inventory.servers.keys().cloned().collect();
-        let verdict = verdict(&evidence, inventory.complete.then_some(&servers), self.limit);
+        went.retain(|at| at.until(Moment::now()) < WINDOW);
+        let verdict = verdict(&evidence, inventory.complete.then_some(&servers), self.limit, went.len());
         for name in verdict.delete {
-            if let Some(Evidence { seen: (uid, resource_version), .. }) = evidence.remove(&name) {
-                self.delete(&name, Preconditions { uid, resource_version }, term).await;
+            if let Some(Evidence { seen: (uid, resource_version), .. }) = evidence.remove(&name)
+                && self.delete(&name, Preconditions { uid, resource_version }, term).await
+            {
+                went.push(Moment::now());
             }
         }
         if let Some((names, why)) = verdict.held {
@@ -168,16 +176,22 @@ impl Controller {
         Ok(term.write(self.deadline, write).await?)
     }
 
-    /// Deletes it in the state in which it was found not ready.
-    async fn delete(&self, name: &str, known: Preconditions, term: &Term) {
+    /// Deletes it in the state in which it was found not ready. Whether it is gone, or may be.
+    async fn delete(&self, name: &str, known: Preconditions, term: &Term) -> bool {
         let params = DeleteParams { preconditions: Some(known), ..DeleteParams::default() };
         let tried = format!("cannot delete node {name}");
         let delete =
             async { self.api.delete(name, &params).await.map_err(|error| ProviderError::from_kube(&tried, &error)) };
         self.tell(name, Severity::Normal, "DeletingNode", "its server does not exist any more".to_owned());
         match term.write(self.deadline, delete).await {
-            Ok(_) => info!(node = name, "deleted: its server does not exist any more"),
-            Err(error) => warn!(node = name, %error, "not deleted; looking again"),
+            Ok(_) => {
+                info!(node = name, "deleted: its server does not exist any more");
+                true
+            }
+            Err(error) => {
+                warn!(node = name, %error, "not deleted; looking again");
+                ProviderError::from(error).maybe_applied()
+            }
         }
     }
 

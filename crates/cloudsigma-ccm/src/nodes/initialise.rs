@@ -17,7 +17,7 @@ const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 
 /// On a node: the account that had its server. Only there can it be missed.
-const ACCOUNT: &str = "groundcrew.dev/cloudsigma-account";
+const ACCOUNT: &str = groundcrew_api::names::annotation::CLOUDSIGMA_ACCOUNT;
 
 /// Where the nodes are.
 #[derive(Debug, Clone, Default)]

@@ -1,7 +1,6 @@
 //! NICs in manual mode may use every address that the account subscribes to: nothing is to be done when one moves.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -9,18 +8,16 @@ use groundcrew_core::leader::Term;
 use serde_json::json;
 use tracing::info;
 
-use super::Reach;
-use crate::client::{Client, Conf, Server};
+use super::{Edits, Reach};
+use crate::client::{Conf, Server};
 use crate::error::Error;
 use crate::inventory::Account;
-use crate::write::under;
 
 pub(crate) struct Manual {
-    pub(crate) client: Client,
+    pub(crate) edits: Edits,
     pub(crate) account: Account,
     /// Whether a node's public NIC may be switched. Its own address is then no longer reserved for it by the cloud.
     pub(crate) switch: bool,
-    pub(crate) deadline: Duration,
 }
 
 impl Manual {
@@ -34,17 +31,24 @@ impl Manual {
         if !self.switch {
             return Err(refused());
         }
-        let change = self.client.edit_server::<Error>(server, |now| {
+        let ignored = || Error::AttachIgnored { address, server: server.to_owned(), what: "allow" };
+        let change = |now: &Server| {
             if Self::nic(now).is_some() {
                 return Ok(None);
             }
+            if self.edits.ignores(now) {
+                return Err(ignored());
+            }
             let public = now.nics().iter().position(|nic| nic.public).ok_or_else(refused)?;
             Ok(Some(now.with_nics(|nics| nics[public]["ip_v4_conf"] = json!({ "conf": "manual", "ip": null }))))
-        });
-        let after = under(term, self.deadline, change).await?;
-        info!(server, "public NIC switched to manual mode");
-        let ignored = || Error::AttachIgnored { address, server: server.to_owned(), what: "allow" };
-        Self::nic(&after).ok_or_else(ignored)
+        };
+        let after = self.edits.edit(address, server, term, change).await?;
+        let Some(mac) = Self::nic(&after) else {
+            self.edits.note_ignored(&after);
+            return Err(ignored());
+        };
+        info!(server, mac, "public NIC switched to manual mode");
+        Ok(mac)
     }
 }
 
@@ -58,6 +62,7 @@ impl Reach for Manual {
         &'a self,
         address: IpAddr,
         server: &'a str,
+        _: Option<&'a str>,
         term: &'a Term,
     ) -> BoxFuture<'a, Result<Option<String>, Error>> {
         async move {
@@ -71,7 +76,7 @@ impl Reach for Manual {
         .boxed()
     }
 
-    fn withdraw<'a>(&'a self, _: IpAddr, _: &'a Term) -> BoxFuture<'a, Result<(), Error>> {
+    fn withdraw<'a>(&'a self, _: IpAddr, _: Option<&'a str>, _: &'a Term) -> BoxFuture<'a, Result<(), Error>> {
         async { Ok(()) }.boxed()
     }
 }

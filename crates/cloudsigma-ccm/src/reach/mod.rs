@@ -1,6 +1,7 @@
 //! How the cloud lets a server use an address.
 
 mod attach;
+mod edit;
 mod manual;
 
 use std::net::IpAddr;
@@ -9,6 +10,7 @@ use futures::future::BoxFuture;
 use groundcrew_core::leader::Term;
 
 pub(crate) use attach::Attach;
+pub(crate) use edit::Edits;
 pub(crate) use manual::Manual;
 
 use crate::client::Server;
@@ -19,14 +21,21 @@ pub(crate) trait Reach: Send + Sync {
     /// Whether this server could use addresses at all; why not, in words for its node's operator.
     fn able(&self, server: &Server) -> Result<(), &'static str>;
 
-    /// Lets this server use the address, and no other that could tell. The MAC of the NIC to put it on.
+    /// Lets this server use the address, and no other that could tell. The MAC of the NIC to put it on. `had` is the server
+    /// that was let use it before, whether it is still a node's or not.
     fn bring<'a>(
         &'a self,
         address: IpAddr,
         server: &'a str,
+        had: Option<&'a str>,
         term: &'a Term,
     ) -> BoxFuture<'a, Result<Option<String>, Error>>;
 
-    /// Takes the address from whatever server has it. Gone already is fine.
-    fn withdraw<'a>(&'a self, address: IpAddr, term: &'a Term) -> BoxFuture<'a, Result<(), Error>>;
+    /// Takes the address from whatever server has it, of nodes or the one that `had` it. Gone already is fine.
+    fn withdraw<'a>(
+        &'a self,
+        address: IpAddr,
+        had: Option<&'a str>,
+        term: &'a Term,
+    ) -> BoxFuture<'a, Result<(), Error>>;
 }

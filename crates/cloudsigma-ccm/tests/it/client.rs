@@ -117,7 +117,7 @@ async fn a_concurrent_write_is_read_again_and_built_anew() {
     let (a, b) = (a.unwrap(), b.unwrap());
     assert!(cloud.calls().iter().any(|call| call.status == 503), "{:?}", cloud.calls());
     // The one that was refused has seen the other's work.
-    assert!(a.meta.len() == 2 || b.meta.len() == 2, "{a:?} {b:?}");
+    assert!(a.now.meta.len() == 2 || b.now.meta.len() == 2, "{a:?} {b:?}");
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn the_answer_of_a_put_is_not_believed() {
     cloud.account(|account| account.add_ip(ip(1)));
     cloud.fault(Fault::on("PUT", "ips/", Effect::Ignore));
     let read = client.edit_meta::<Error>(ip(1), |_| Ok(Some(mark("a")))).await.unwrap();
-    assert_eq!(read.meta, Meta::new());
+    assert_eq!(read.now.meta, Meta::new());
 }
 
 #[tokio::test]
@@ -191,10 +191,45 @@ async fn a_server_is_put_back_with_everything_that_it_had() {
         })
         .await
         .unwrap();
-    assert_eq!(server.nics()[0].conf, Conf::Manual);
+    assert_eq!(server.now.nics()[0].conf, Conf::Manual);
     let mut expected = before;
     expected.servers.get_mut(&uuid).unwrap()["nics"][0]["ip_v4_conf"] = json!({ "conf": "manual", "ip": null });
     assert_eq!(cloud.snapshot(), expected, "nothing else changed, unknown fields and drives included");
+}
+
+/// A CSI driver attaches a volume while our reading is on its way back, or while this process is stopped.
+#[tokio::test]
+async fn a_server_that_was_read_long_ago_is_read_again_before_it_is_put_back() {
+    let (cloud, _) = start().await;
+    let uuid = cloud.account(|account| account.add_server("node-1", Nic::Manual));
+    // Half of the time-out is long.
+    let client = Client::new(Config { timeout: Duration::from_secs(4), ..password(&cloud) }).unwrap();
+    let path = format!("servers/{uuid}/");
+    cloud.fault(Fault::on("GET", path.clone(), Effect::Late(Duration::from_millis(2_500))).times(1));
+    let edit = client.edit_server::<Error>(&uuid, |now| Ok(Some(now.with_nics(|_| {}))));
+    let attach = async {
+        eventually("it was read", SOON, async || if cloud.calls().is_empty() { Err("not yet") } else { Ok(()) })
+            .await
+            .unwrap();
+        cloud.account(|account| {
+            let drives = account.servers.get_mut(&uuid).unwrap()["drives"].as_array_mut().unwrap();
+            drives.push(json!({ "dev_channel": "0:1", "device": "virtio", "drive": { "uuid": "a-volume" } }));
+        });
+    };
+    let (edited, ()) = tokio::join!(edit, attach);
+    assert!(edited.unwrap().now.drives().contains("a-volume"));
+    assert_eq!(cloud.writes().len(), 1, "{:?}", cloud.calls());
+}
+
+#[tokio::test]
+async fn a_cloud_that_is_always_slow_is_not_written_to_and_says_so() {
+    let (cloud, _) = start().await;
+    let uuid = cloud.account(|account| account.add_server("node-1", Nic::Manual));
+    let client = Client::new(Config { timeout: Duration::from_secs(3), ..password(&cloud) }).unwrap();
+    cloud.fault(Fault::on("GET", "servers/", Effect::Late(Duration::from_millis(1_600))));
+    let slow = client.edit_server::<Error>(&uuid, |now| Ok(Some(now.with_nics(|_| {})))).await.unwrap_err();
+    assert!(slow.to_string().contains("read too long ago"), "{slow}");
+    assert_eq!(cloud.writes(), []);
 }
 
 #[tokio::test]

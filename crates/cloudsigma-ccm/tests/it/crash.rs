@@ -2,6 +2,7 @@
 
 use groundcrew_testkit::cloudsigma::{Effect, Fault};
 use groundcrew_testkit::eventually;
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use super::lab::{Controller, Lab, SOON};
@@ -136,6 +137,40 @@ async fn killed_before_a_node_has_let_go_it_waits_for_that_and_releases_then() {
         "while a node may answer, the address is not given back"
     );
     lab.agents.mute(false);
+    lab.until_gone("web").await;
+    lab.until_account(&before).await;
+    controller.stop().await;
+}
+
+/// The address is on no server at all at that moment.
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_between_detaching_and_attaching_it_goes_on_where_it_was() {
+    let lab = Lab::new("cs-midmove", 2).await;
+    lab.add_ips([1, 2]);
+    lab.cloud.account(|account| account.live_nics = true);
+    let before = lab.cloud.snapshot();
+    let controller = lab.controller(&["--mode", "attach"]).await;
+    lab.create("web", json!({}), json!({})).await;
+    let served = lab.until_served("web").await;
+    let holder = lab.until_held(served, |_| true).await;
+    let (next, to) = lab.nodes.iter().find(|(node, _)| *node != holder).unwrap().clone();
+    let path = format!("servers/{to}/");
+    lab.cloud.fault(Fault::on("PUT", path.clone(), Effect::Hang));
+    let cordon = json!({ "spec": { "unschedulable": true } });
+    lab.kube_nodes().patch(&holder, &PatchParams::default(), &Patch::Merge(cordon)).await.unwrap();
+    until("the attaching was reached", async || {
+        let reached = lab.cloud.writes().iter().any(|call| call.path == path);
+        if reached { Ok(()) } else { Err("not yet") }
+    })
+    .await;
+    assert_eq!(lab.cloud.ip(served).unwrap()["server"], json!(null));
+    controller.kill();
+    lab.cloud.heal();
+    let controller = lab.controller(&["--mode", "attach"]).await;
+    lab.until_held(served, |node| node == next).await;
+    assert_eq!(lab.cloud.ip(served).unwrap()["server"]["uuid"], to);
+    assert_eq!(lab.until_served("web").await, served);
+    lab.delete("web").await;
     lab.until_gone("web").await;
     lab.until_account(&before).await;
     controller.stop().await;

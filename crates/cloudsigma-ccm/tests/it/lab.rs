@@ -8,6 +8,7 @@ use groundcrew_api::floating_ip::FloatingIP;
 use groundcrew_cloudsigma_ccm::Args;
 use groundcrew_core::runtime::{RuntimeArgs, StartError, run_until};
 use groundcrew_core::service::names;
+use groundcrew_testkit::agents::Agents;
 use groundcrew_testkit::cloudsigma::{CloudSigma, Nic, PASSWORD, USER};
 use groundcrew_testkit::controller::{get, metric};
 use groundcrew_testkit::eventually;
@@ -22,8 +23,6 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-
-use super::agents::Agents;
 
 /// Generous: a loaded two-core machine, not the controller, decides how long things take here.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
@@ -90,17 +89,21 @@ impl Lab {
         let namespace = control_plane.namespace(name).await.unwrap();
         let client = control_plane.client().await.unwrap();
         let cloud = CloudSigma::start().await.unwrap();
-        let agents = Agents::start(&client, &namespace, &namespace);
+        let agents = Agents::start(&client, &namespace, &namespace, 3);
         let net = namespace.rsplit('-').next().unwrap().parse().unwrap();
         let mut lab = Self { control_plane, client, namespace, cloud, agents, nodes: Vec::new(), net };
         for n in 1..=nodes {
-            let node = format!("{}-n{n}", lab.namespace);
-            let server = lab.cloud.account(|account| account.add_server(&node, Nic::Manual));
-            lab.add_node(&node, &json!({ "providerID": format!("cloudsigma://{server}") }), true).await;
-            lab.agents.live(&node);
-            lab.nodes.push((node, server));
+            lab.join(&format!("{}-n{n}", lab.namespace)).await;
         }
         lab
+    }
+
+    /// One more node, with a server and an agent.
+    pub(crate) async fn join(&mut self, node: &str) {
+        let server = self.cloud.account(|account| account.add_server(node, Nic::Manual));
+        self.add_node(node, &json!({ "providerID": format!("cloudsigma://{server}") }), true).await;
+        self.agents.live(node);
+        self.nodes.push((node.to_owned(), server));
     }
 
     pub(crate) fn ip(&self, n: u8) -> IpAddr {
@@ -156,12 +159,16 @@ impl Lab {
         let (class, url) = (self.class(), self.cloud.url());
         let mut line =
             vec!["test", "--kubeconfig", kubeconfig, "--admin-address", "127.0.0.1:0", "--no-leader-election"];
-        line.extend(["--lease-namespace", &self.namespace, "--cluster-id", &self.namespace, "--class", &class]);
+        line.extend(["--lease-namespace", &self.namespace]);
+        // Unless it is another cluster's.
+        if !flags.contains(&"--cluster-id") {
+            line.extend(["--cluster-id", &self.namespace, "--class", &class]);
+        }
         // Unless a test comes as somebody else.
         if !flags.contains(&"--user-email") {
             line.extend(["--api-url", &url, "--username", USER, "--password", PASSWORD]);
         }
-        line.extend(["--discovery-interval", "1s", "--claim-settle", "50ms"]);
+        line.extend(["--discovery-interval", "1s", "--claim-settle", "500ms"]);
         if !flags.contains(&"--class-less") {
             line.push("--leave-classless");
         }
@@ -251,6 +258,14 @@ impl Lab {
         .await
     }
 
+    pub(crate) async fn until_condition(&self, name: &str, kind: &str, status: &str) {
+        self.until(name, &format!("{kind} of {name} is {status}"), |service| {
+            let conditions = service.status.as_ref()?.conditions.as_ref()?;
+            conditions.iter().find(|c| c.type_ == kind && c.status == status).map(drop)
+        })
+        .await;
+    }
+
     pub(crate) async fn until_gone(&self, name: &str) {
         eventually(&format!("{name} is gone"), SOON, async || match self.services().get_opt(name).await? {
             None => Ok(()),
@@ -297,6 +312,19 @@ impl Lab {
         let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
         let all = events.list(&ListParams::default()).await.unwrap();
         all.into_iter().filter(|event| event.reason.as_deref() == Some(reason)).filter_map(|event| event.note).collect()
+    }
+
+    /// Waits for an Event about a Node; its note.
+    pub(crate) async fn until_node_event(&self, node: &str, reason: &str) -> String {
+        let events: Api<Event> = Api::all(self.client.clone());
+        eventually(&format!("{node} has an Event {reason}"), SOON, async || {
+            let all = events.list(&ListParams::default()).await?;
+            let about = |event: &Event| event.regarding.as_ref().and_then(|about| about.name.as_deref()) == Some(node);
+            let found = all.into_iter().find(|event| about(event) && event.reason.as_deref() == Some(reason));
+            found.and_then(|event| event.note).ok_or_else(|| anyhow::anyhow!("none yet"))
+        })
+        .await
+        .unwrap()
     }
 
     /// The resourceVersions of everything that a controller writes here.

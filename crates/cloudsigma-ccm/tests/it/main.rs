@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests, their helpers too")]
 
-mod agents;
 mod client;
 mod crash;
 mod failover;

@@ -193,12 +193,67 @@ async fn thirty_ports_and_two_protocols_on_one_port_are_one_address() {
     controller.stop().await;
 }
 
+/// Two Services on one address, and nodes that balance by themselves.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_nodes_balance_by_themselves_they_are_told_ports_backends_and_who_may_connect() {
+    let lab = Lab::new("cs-nat", 2).await;
+    lab.add_ips([1]);
+    let controller = lab.controller(&["--nat"]).await;
+    let shared = json!({ "groundcrew.dev/sharing-key": "one" });
+    lab.create(
+        "web",
+        json!({ "externalTrafficPolicy": "Local", "loadBalancerSourceRanges": ["192.0.2.0/24"] }),
+        shared.clone(),
+    )
+    .await;
+    lab.slice("web", &[lab.node(1)]).await;
+    let address = lab.until_served("web").await;
+    let dns = json!([{ "name": "dns", "port": 80, "protocol": "UDP", "targetPort": 53 }]);
+    lab.create("dns", json!({ "ports": dns }), shared).await;
+    assert_eq!(lab.until_served("dns").await, address);
+    let service = lab.services().get("web").await.unwrap();
+    let mode = service.status.unwrap().load_balancer.unwrap().ingress.unwrap()[0].ip_mode.clone();
+    assert_eq!(mode.as_deref(), Some("Proxy"));
+    let told = async |expected: serde_json::Value| {
+        eventually("the node is told", SOON, async || {
+            let nat = json!(lab.floating(address).await.spec.nat);
+            if nat == expected { Ok(()) } else { Err(nat.to_string()) }
+        })
+        .await
+        .unwrap();
+    };
+    let backend = |n| json!({ "address": "10.1.0.1", "port": 8080, "node": lab.node(n) });
+    let web = |n| {
+        json!({
+            "protocol": "TCP", "port": 80, "externalTrafficPolicy": "Local", "sourceRanges": ["192.0.2.0/24"],
+            "backends": [backend(n)],
+        })
+    };
+    let dns = json!({ "protocol": "UDP", "port": 80, "externalTrafficPolicy": "Cluster" });
+    told(json!([web(1), dns])).await;
+    lab.slice("web", &[lab.node(2)]).await;
+    told(json!([web(2), dns])).await;
+    lab.delete("dns").await;
+    told(json!([web(2)])).await;
+    controller.stop().await;
+    let controller = lab.controller(&[]).await;
+    told(json!([])).await;
+    controller.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_dead_controller_left_is_found_and_removed_but_not_from_the_living() {
+    for mode in ["manual", "attach"] {
+        is_found_and_removed(mode).await;
+    }
+}
+
+async fn is_found_and_removed(mode: &str) {
     let lab = Lab::new("cs-left", 1).await;
     lab.add_ips(1..=3);
+    lab.cloud.account(|account| account.live_nics = true);
     let before = lab.cloud.snapshot();
-    let controller = lab.controller(&[]).await;
+    let controller = lab.controller(&["--mode", mode]).await;
     lab.create("web", json!({}), json!({})).await;
     let served = lab.until_served("web").await;
     eventually("the tags are there", SOON, async || {
@@ -223,8 +278,10 @@ async fn what_a_dead_controller_left_is_found_and_removed_but_not_from_the_livin
     let term = Term::alone("test");
     let found = leftovers.find().await.unwrap();
     assert!(found.complete);
-    assert_eq!(found.items.iter().filter(|item| item.kind == "cloudsigma-address").count(), 1);
-    let used = found.items.iter().find(|item| item.kind == "cloudsigma-address").unwrap();
+    assert_eq!(found.items.iter().filter(|item| item.kind.name == "cloudsigma-address").count(), 1);
+    let used = found.items.iter().find(|item| item.kind.name == "cloudsigma-address").unwrap();
+    let nics = lab.cloud.server(&lab.nodes[0].1).unwrap()["nics"].as_array().unwrap().len();
+    assert_eq!(nics, if mode == "attach" { 2 } else { 1 });
     let refused = leftovers.remove(used, &term).await.unwrap_err();
     assert!(refused.to_string().contains("in use by Service"), "{refused}");
 

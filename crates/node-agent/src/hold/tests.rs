@@ -67,7 +67,7 @@ fn what_is_no_longer_wanted_is_hidden_first_and_released_then() {
         shown: Some(now + Duration::from_secs(6)),
         announced: Some((1, now)),
         reported: true,
-        not_before: None,
+        ..Standing::default()
     };
     let unwanted = Wish { wanted: false, ..wish(Claim::Ours) };
     for (wish, able) in [(Some(unwanted), true), (None, true), (Some(wish(Claim::Ours)), false)] {
@@ -78,6 +78,23 @@ fn what_is_no_longer_wanted_is_hidden_first_and_released_then() {
     assert_eq!(next(Some(wish(Claim::Ours)), false, &alive(now), &standing, TIMINGS, now), Act::Release);
     let released = Wish { claim: Claim::Released, ..unwanted };
     assert_eq!(ask(released, &alive(now), &standing, now), Act::Wait { until: None });
+}
+
+#[test]
+fn a_node_that_cannot_have_an_address_says_so_once_unless_another_still_holds_it() {
+    let now = Moment::now();
+    let mut standing = Standing::default();
+    let ask = |claim, standing: &Standing| next(Some(wish(claim)), false, &alive(now), standing, TIMINGS, now);
+    for claim in [Claim::Never, Claim::Released, Claim::Theirs { evicted: true }] {
+        assert_eq!(ask(claim, &standing), Act::Refuse, "{claim:?}");
+    }
+    assert_eq!(ask(Claim::Theirs { evicted: false }, &standing), Act::Wait { until: None });
+    let unwanted = Wish { wanted: false, ..wish(Claim::Never) };
+    assert_eq!(next(Some(unwanted), false, &alive(now), &standing, TIMINGS, now), Act::Wait { until: None });
+    standing.refused = Some(1);
+    assert_eq!(ask(Claim::Never, &standing), Act::Wait { until: None });
+    let again = Wish { serial: 2, ..wish(Claim::Released) };
+    assert_eq!(next(Some(again), false, &alive(now), &standing, TIMINGS, now), Act::Refuse, "it was placed here anew");
 }
 
 #[test]
@@ -242,7 +259,7 @@ impl World {
             }
             // A conflict: somebody else was quicker.
             Act::Claim { .. } | Act::Release => node.known = self.object,
-            Act::Wait { .. } => {}
+            Act::Wait { .. } | Act::Refuse => {}
         }
     }
 

@@ -94,13 +94,7 @@ impl Netlink {
     }
 
     fn dump(&self, message: &RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
-        for _ in 0..DUMPS {
-            let (found, whole) = self.request(message.clone(), NLM_F_DUMP)?;
-            if whole {
-                return Ok(found);
-            }
-        }
-        Err(io::Error::other("the list changed while it was read, again and again"))
+        until_whole(|| self.request(message.clone(), NLM_F_DUMP))
     }
 
     /// What came back, and whether nothing changed while it was read.
@@ -116,28 +110,52 @@ impl Netlink {
         packet.serialize(&mut bytes);
         requests.socket.send(&bytes, 0)?;
 
-        let (mut answers, mut whole) = (Vec::new(), true);
-        loop {
-            let (received, _) = requests.socket.recv_from_full()?;
-            let mut rest = &received[..];
-            while !rest.is_empty() {
-                let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(io::Error::other)?;
-                // Parts of a message are padded to four bytes, except perhaps the last.
-                let length = usize::try_from(answer.header.length).unwrap_or(usize::MAX).next_multiple_of(4);
-                rest = rest.get(length.max(16)..).unwrap_or_default();
-                if answer.header.sequence_number != sequence {
-                    continue;
-                }
-                whole &= answer.header.flags & NLM_F_DUMP_INTR == 0;
-                match answer.payload {
-                    NetlinkPayload::Done(_) => return Ok((answers, whole)),
-                    NetlinkPayload::Error(error) if error.code.is_none() => return Ok((answers, whole)),
-                    NetlinkPayload::Error(error) => return Err(error.to_io()),
-                    NetlinkPayload::InnerMessage(message) => answers.push(message),
-                    _ => {}
-                }
+        let mut answer = Answer { sequence, messages: Vec::new(), whole: true };
+        while !answer.add(&requests.socket.recv_from_full()?.0)? {}
+        Ok((answer.messages, answer.whole))
+    }
+}
+
+/// Reads a list until nothing changed while it was read.
+fn until_whole<T>(mut read: impl FnMut() -> io::Result<(Vec<T>, bool)>) -> io::Result<Vec<T>> {
+    for _ in 0..DUMPS {
+        if let (found, true) = read()? {
+            return Ok(found);
+        }
+    }
+    Err(io::Error::other("the list changed while it was read, again and again"))
+}
+
+/// What came back so far to one request.
+struct Answer {
+    sequence: u32,
+    messages: Vec<RouteNetlinkMessage>,
+    /// Nothing changed while it was read.
+    whole: bool,
+}
+
+impl Answer {
+    /// Reads what the kernel sent; whether that was the end.
+    fn add(&mut self, received: &[u8]) -> io::Result<bool> {
+        let mut rest = received;
+        while !rest.is_empty() {
+            let part = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(io::Error::other)?;
+            // Parts of a message are padded to four bytes, except perhaps the last.
+            let length = usize::try_from(part.header.length).unwrap_or(usize::MAX).next_multiple_of(4);
+            rest = rest.get(length.max(16)..).unwrap_or_default();
+            if part.header.sequence_number != self.sequence {
+                continue;
+            }
+            self.whole &= part.header.flags & NLM_F_DUMP_INTR == 0;
+            match part.payload {
+                NetlinkPayload::Done(_) => return Ok(true),
+                NetlinkPayload::Error(error) if error.code.is_none() => return Ok(true),
+                NetlinkPayload::Error(error) => return Err(error.to_io()),
+                NetlinkPayload::InnerMessage(message) => self.messages.push(message),
+                _ => {}
             }
         }
+        Ok(false)
     }
 }
 
@@ -226,4 +244,56 @@ fn neighbour(message: &RouteNetlinkMessage) -> Option<(IpAddr, u32, Mac)> {
         }
     }
     Some((ip?, message.header.ifindex, mac?))
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_core::DoneMessage;
+
+    use super::*;
+
+    /// A part of an answer as the kernel sends it.
+    fn part(payload: NetlinkPayload<RouteNetlinkMessage>, sequence: u32, flags: u16) -> Vec<u8> {
+        let mut message = NetlinkMessage::from(RouteNetlinkMessage::GetLink(LinkMessage::default()));
+        message.payload = payload;
+        message.finalize();
+        message.header.sequence_number = sequence;
+        message.header.flags = flags;
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        bytes
+    }
+
+    fn link_part(sequence: u32, flags: u16) -> Vec<u8> {
+        part(NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(LinkMessage::default())), sequence, flags)
+    }
+
+    fn end(sequence: u32) -> Vec<u8> {
+        part(NetlinkPayload::Done(DoneMessage::default()), sequence, 0)
+    }
+
+    /// How many links an answer has, whether it was the end, and whether it was whole.
+    fn read(received: &[u8]) -> (usize, bool, bool) {
+        let mut answer = Answer { sequence: 7, messages: Vec::new(), whole: true };
+        let ended = answer.add(received).unwrap();
+        (answer.messages.len(), ended, answer.whole)
+    }
+
+    #[test]
+    fn a_list_that_changed_while_it_was_read_is_not_taken_for_whole() {
+        assert_eq!(read(&[link_part(7, 0), link_part(7, 0), end(7)].concat()), (2, true, true));
+        assert_eq!(read(&[link_part(7, 0), link_part(7, NLM_F_DUMP_INTR), end(7)].concat()), (2, true, false));
+        assert_eq!(read(&[link_part(6, NLM_F_DUMP_INTR), link_part(7, 0)].concat()), (1, false, true), "of another");
+    }
+
+    #[test]
+    fn it_is_read_again_and_given_up_when_it_never_stands_still() {
+        let mut reads = 0;
+        let found = until_whole(|| {
+            reads += 1;
+            Ok((vec![reads], reads == 3))
+        });
+        assert_eq!(found.unwrap(), [3]);
+        assert!(until_whole(|| Ok((vec![0], false))).is_err());
+    }
 }

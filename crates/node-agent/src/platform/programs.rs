@@ -14,6 +14,15 @@ const DEADLINE: Duration = Duration::from_secs(2);
 
 /// Runs a program with `input`. `Err` has its words, in one line.
 pub(super) async fn run(program: &'static str, args: &[&str], input: &str) -> Result<(), PlatformError> {
+    run_within(DEADLINE, program, args, input).await
+}
+
+async fn run_within(
+    deadline: Duration,
+    program: &'static str,
+    args: &[&str],
+    input: &str,
+) -> Result<(), PlatformError> {
     let failed = |said: String| PlatformError::Program { program, said };
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
@@ -22,7 +31,7 @@ pub(super) async fn run(program: &'static str, args: &[&str], input: &str) -> Re
         _ => failed(error.to_string()),
     })?;
     let stdin = child.stdin.take();
-    let ended = timeout(DEADLINE, async {
+    let ended = timeout(deadline, async {
         if let Some(mut stdin) = stdin {
             // A program that does not read to the end says why itself.
             let _ = stdin.write_all(input.as_bytes()).await;
@@ -36,6 +45,36 @@ pub(super) async fn run(program: &'static str, args: &[&str], input: &str) -> Re
             Err(failed(said.split_whitespace().collect::<Vec<_>>().join(" ")))
         }
         Ok(Err(error)) => Err(failed(error.to_string())),
-        Err(_) => Err(failed(format!("no end within {DEADLINE:?}"))),
+        Err(_) => Err(failed(format!("no end within {deadline:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use groundcrew_testkit::eventually;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_program_that_hangs_is_given_up_and_ended() {
+        let mark = format!("31.{}", std::process::id());
+        let hung = run_within(Duration::from_millis(100), "sleep", &[&mark], "").await;
+        assert_eq!(hung.unwrap_err().to_string(), "sleep failed: no end within 100ms");
+        eventually("it is gone", DEADLINE * 5, async || {
+            let running = std::fs::read_dir("/proc").unwrap().flatten().any(|process| {
+                std::fs::read_to_string(process.path().join("cmdline")).is_ok_and(|line| line.contains(&mark))
+            });
+            if running { Err("it runs") } else { Ok(()) }
+        })
+        .await
+        .unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_a_program_says_is_told_in_one_line() {
+        let failed = run("sh", &["-c", "cat >&2; exit 1"], "first\n  second\n").await;
+        assert_eq!(failed.unwrap_err().to_string(), "sh failed: first second");
+        let missing = run("groundcrew-no-such-program", &[], "").await;
+        assert!(missing.unwrap_err().to_string().contains("is not installed"));
     }
 }
