@@ -13,9 +13,11 @@ use crate::listing::translate;
 
 impl SecurityGroups for OpenStack {
     async fn security_groups_named(&self, name: &str) -> Result<Listing<SecurityGroup>, ProviderError> {
+        let session = self.client.session().await.map_err(told)?;
         let mut groups = self.client.network().security_groups(&[("name", name)]).await.map_err(told)?;
-        // A Neutron may ignore a filter.
-        groups.items.retain(|group| group.name == name);
+        // A Neutron may ignore a filter. It also shows groups that others share with us, and all of them to an administrator: by a
+        // name alone, none of those is meant.
+        groups.items.retain(|group| group.name == name && group.project_id == session.project_id());
         Ok(translate("security groups", groups, |group| Ok(from_neutron(group))))
     }
 
