@@ -1,5 +1,6 @@
 //! Keeps a cluster on a cloud clean, one module a controller. They see a cloud by the traits of `core` alone.
 
+pub mod deorbit;
 pub mod flight;
 pub mod routegc;
 

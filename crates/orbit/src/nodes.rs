@@ -9,6 +9,12 @@ use kube::{Api, Client};
 const PAGE: u32 = 250;
 const DEADLINE: Duration = Duration::from_secs(30);
 
+/// The id in `openstack:///<id>` or, with its region, `openstack://<region>/<id>`: the server that a Node says it is.
+pub(crate) fn server(provider_id: &str) -> Option<String> {
+    let (_, id) = provider_id.strip_prefix("openstack://")?.rsplit_once('/')?;
+    (!id.is_empty()).then(|| id.to_owned())
+}
+
 /// Why there is no list of Nodes.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NodesError {

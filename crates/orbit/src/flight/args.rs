@@ -1,10 +1,14 @@
 //! What the controller can be told. Each flag has an environment twin.
 
+use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use groundcrew_core::runtime::duration;
 use ipnet::IpNet;
 
+use super::hook::{Hook, Target};
 use super::ladder::Rules;
 use super::settings::{Label, Mode, OwnedBy, Settings};
 use crate::flags::{percent, pod_cidr};
@@ -62,9 +66,51 @@ pub struct Args {
     #[arg(long, env = "GROUNDCREW_OWNED_SERVER_GROUP", value_name = "ID")]
     pub owned_server_group: Option<String>,
 
+    /// What to do about roles that the controller's own user lacks; nobody can give them to himself, so there is no repair
+    #[arg(long, env = "GROUNDCREW_ROLES", value_name = "MODE", default_value = "report", value_parser = reportable)]
+    pub roles: Mode,
+
+    /// Roles that the controller's own user should have in the project
+    #[arg(
+        long,
+        env = "GROUNDCREW_REQUIRED_ROLE",
+        value_name = "ROLE",
+        value_delimiter = ',',
+        default_value = "member"
+    )]
+    pub required_role: Vec<String>,
+
+    /// What to do about routes to pods that are missing or double
+    #[arg(long, env = "GROUNDCREW_ROUTES", value_name = "MODE", default_value = "report")]
+    pub routes: Mode,
+
     /// Ids of the routers that carry the pods' routes; without it no Node gets conditions about its routes
     #[arg(long, env = "GROUNDCREW_ROUTER", value_name = "ID", value_delimiter = ',')]
     pub router: Vec<String>,
+
+    /// The namespace in which the probes of the pod network (groundcrew net-probe) have their Leases
+    #[arg(long, env = "GROUNDCREW_PROBE_NAMESPACE", value_name = "NAMESPACE")]
+    pub probe_namespace: Option<String>,
+
+    /// What to do about filters of ports that may have missed an update: the group gets a harmless rule for a moment
+    #[arg(long, env = "GROUNDCREW_NUDGE", value_name = "MODE", default_value = "report")]
+    pub nudge: Mode,
+
+    /// How long probes must not reach a Node before its group is nudged and its router re-synced
+    #[arg(long, env = "GROUNDCREW_UNREACHABLE_AFTER", value_name = "TIME", default_value = "5m", value_parser = duration)]
+    pub unreachable_after: Duration,
+
+    /// How long to wait between two nudges, two re-syncs, and two calls of the hook
+    #[arg(long, env = "GROUNDCREW_PUSH_EVERY", value_name = "TIME", default_value = "30m", value_parser = pause)]
+    pub push_every: Duration,
+
+    /// With --routes repair: an http(s) URL to POST to, or a program to run, when a re-sync of the router did not help
+    #[arg(long, env = "GROUNDCREW_RESYNC_HOOK", hide_env_values = true, value_name = "URL or FILE")]
+    pub resync_hook: Option<Unread>,
+
+    /// How long the hook may take
+    #[arg(long, env = "GROUNDCREW_RESYNC_HOOK_TIMEOUT", value_name = "TIME", default_value = "30s", value_parser = pause)]
+    pub resync_hook_timeout: Duration,
 
     /// How many routes a router takes, where the cloud has no quota that says so
     #[arg(long, env = "GROUNDCREW_ROUTE_LIMIT", value_name = "N", default_value = "31")]
@@ -86,7 +132,7 @@ pub struct Args {
     #[arg(long, env = "GROUNDCREW_COOLDOWN", value_name = "TIME", default_value = "15m", value_parser = pause)]
     pub cooldown: Duration,
 
-    /// How long the API server must have answered without a break before a server is repaired
+    /// How long the API server and the cloud must have answered without a break before a server is repaired
     #[arg(long, env = "GROUNDCREW_STEADY_FOR", value_name = "TIME", default_value = "10m", value_parser = duration)]
     pub steady_for: Duration,
 
@@ -100,10 +146,13 @@ pub struct Args {
 }
 
 impl Args {
-    /// What they mean.
-    #[must_use]
-    pub fn settings(self) -> Settings {
-        Settings {
+    /// What they mean. `Err` says what is wrong with them.
+    pub fn settings(self) -> Result<Settings, String> {
+        let hook = match &self.resync_hook {
+            Some(Unread(text)) => Some(Target::parse(text).map_err(|error| format!("--resync-hook: {error}"))?),
+            None => None,
+        };
+        Ok(Settings {
             pod_ranges: self.pod_cidr,
             security_group: self.security_group,
             routers: self.router,
@@ -117,6 +166,16 @@ impl Args {
             groups: self.groups,
             nodes: self.nodes,
             labels: self.labels,
+            routes: self.routes,
+            nudge: self.nudge,
+            probes: self.probe_namespace,
+            unreachable_after: self.unreachable_after,
+            push_every: self.push_every,
+            hook: hook.map(|target| Hook { target, timeout: self.resync_hook_timeout }),
+            required_roles: match self.roles {
+                Mode::Off => BTreeSet::new(),
+                Mode::Report | Mode::Repair => self.required_role.into_iter().collect(),
+            },
             ladder: Rules {
                 unready_after: self.unready_after,
                 register_within: self.register_within,
@@ -126,7 +185,30 @@ impl Args {
                 max_percent: self.max_repair_percent,
                 delete: self.delete_servers,
             },
-        }
+        })
+    }
+}
+
+/// What may have a secret in it, and is not read before the command line is: a value that is wrong there is repeated.
+#[derive(Clone)]
+pub struct Unread(String);
+
+impl From<String> for Unread {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Unread")
+    }
+}
+
+fn reportable(text: &str) -> Result<Mode, String> {
+    match Mode::from_str(text, false)? {
+        Mode::Repair => Err("these can only be reported: write off or report".into()),
+        mode => Ok(mode),
     }
 }
 
@@ -155,7 +237,7 @@ mod tests {
 
     fn line(flags: &[&str]) -> Result<Settings, String> {
         let line = Line::try_parse_from(["test", "--pod-cidr", "10.1.0.0/16"].iter().chain(flags));
-        line.map(|line| line.args.settings()).map_err(|error| error.to_string())
+        line.map_err(|error| error.to_string())?.args.settings()
     }
 
     #[test]
@@ -174,9 +256,20 @@ mod tests {
             (["--owned-metadata", "cluster"], "key=value"),
             (["--pod-cidr", "::/0"], "all addresses"),
             (["--nodes", "delete"], "possible values: off, report, repair"),
+            (["--roles", "repair"], "can only be reported"),
+            (["--resync-hook", "resync"], "begins with"),
+            (["--push-every", "0s"], "a second or more"),
         ] {
             let said = line(&flags).unwrap_err();
             assert!(said.contains(word), "{flags:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_hook_that_is_wrong_is_not_repeated() {
+        for hook in ["me:fixture@device.example", "https://me:fixture@"] {
+            let said = line(&["--resync-hook", hook]).unwrap_err();
+            assert!(said.contains("--resync-hook") && !said.contains("fixture"), "{said}");
         }
     }
 }

@@ -33,41 +33,24 @@ impl Memory {
         self.read = list.items.into_iter().map(|repair| (repair.name_any(), repair)).collect();
         let taken = self.read.iter().filter_map(|(id, repair)| {
             let status = repair.status.as_ref()?;
-            Some((id.clone(), Taken { step: status.step, at: status.at.0 }))
+            let NodeRepairStatus { step, at, outcome, refusals, .. } = status;
+            Some((id.clone(), Taken { step: *step, at: at.0, outcome: *outcome, refusals: *refusals }))
         });
         Ok(taken.collect())
     }
 
-    /// Notes a step **before it is taken**: what is not known to have been noted must not be done.
-    /// Returns what was noted before.
+    /// Notes a step **before it is ordered**: what is not known to have been noted must not be done.
     pub(crate) async fn note(
         &mut self,
         member: Member<'_>,
         status: NodeRepairStatus,
         term: &Term,
-    ) -> Result<Option<NodeRepairStatus>, ProviderError> {
-        let mut object = match self.read.get(&member.instance.id).cloned() {
+    ) -> Result<(), ProviderError> {
+        let object = match self.read.get(&member.instance.id).cloned() {
             Some(object) => object,
             None => self.create(member, term).await?,
         };
-        let before = object.status.replace(status);
-        self.replace(&member.instance.id, &object, term).await?;
-        Ok(before)
-    }
-
-    /// Leaves this of a note; nothing if `None`.
-    pub(crate) async fn correct(
-        &mut self,
-        id: &str,
-        status: Option<NodeRepairStatus>,
-        term: &Term,
-    ) -> Result<(), ProviderError> {
-        match (self.read.get(id).cloned(), status) {
-            (Some(object), Some(status)) => {
-                self.replace(id, &NodeRepair { status: Some(status), ..object }, term).await
-            }
-            _ => self.forget(id, term).await,
-        }
+        self.replace(&member.instance.id, &NodeRepair { status: Some(status), ..object }, term).await
     }
 
     async fn replace(&mut self, id: &str, object: &NodeRepair, term: &Term) -> Result<(), ProviderError> {

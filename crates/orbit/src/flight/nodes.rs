@@ -8,7 +8,8 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1;
 
-use super::routes::CONDITIONS;
+use super::conditions::Kind;
+use crate::nodes::server;
 
 /// A Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,10 +26,12 @@ pub struct Node {
     pub addresses: Vec<IpAddr>,
     /// The ranges that its pods have their addresses from.
     pub pod_ranges: Vec<IpNet>,
-    /// What it shows to be wrong with its routes.
-    pub troubles: BTreeMap<&'static str, String>,
+    /// What it shows to be wrong with it.
+    pub troubles: BTreeMap<Kind, String>,
     /// Since when it is not ready. `None` while it is; a Node that never said anything counts from its making.
     pub unready_since: Option<Timestamp>,
+    /// Whether nothing new is to run on it: somebody may be at work on it.
+    pub cordoned: bool,
     /// Whether people asked us to leave it alone, or it is being deleted.
     pub paused: bool,
 }
@@ -46,9 +49,9 @@ impl From<v1::Node> for Node {
         let asked = meta.annotations.iter().flatten().any(|(key, value)| key == PAUSED && value == "true");
         let addresses = status.addresses.iter().flatten();
         let ranges = spec.pod_cidrs.filter(|ranges| !ranges.is_empty()).or_else(|| Some(vec![spec.pod_cidr?]));
-        let troubles = CONDITIONS.into_iter().filter_map(|kind| {
+        let troubles = Kind::ALL.into_iter().filter_map(|kind| {
             let mut shown = status.conditions.iter().flatten();
-            let shown = shown.find(|condition| condition.type_ == kind && condition.status == "True")?;
+            let shown = shown.find(|condition| condition.type_ == kind.name() && condition.status == "True")?;
             Some((kind, shown.message.clone().unwrap_or_default()))
         });
         let server = spec.provider_id.as_deref().and_then(server);
@@ -61,15 +64,18 @@ impl From<v1::Node> for Node {
             troubles: troubles.collect(),
             addresses: addresses.filter_map(|address| address.address.parse().ok()).collect(),
             unready_since,
+            cordoned: spec.unschedulable.unwrap_or_default(),
             paused: asked || meta.deletion_timestamp.is_some(),
         }
     }
 }
 
-/// The id in `openstack:///<id>` or, with its region, `openstack://<region>/<id>`.
-fn server(provider_id: &str) -> Option<String> {
-    let (_, id) = provider_id.strip_prefix("openstack://")?.rsplit_once('/')?;
-    (!id.is_empty()).then(|| id.to_owned())
+impl Node {
+    /// What its being unready this time is known by: it has another name when it was ready in between.
+    #[must_use]
+    pub fn spell(&self) -> Option<String> {
+        self.unready_since.map(|since| format!("{} {since}", self.uid))
+    }
 }
 
 #[cfg(test)]

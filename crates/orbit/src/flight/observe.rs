@@ -1,10 +1,13 @@
 //! What is really there: servers, ports and the security group. The number of calls does not depend on how many there are.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use groundcrew_core::provider::{
-    ErrorKind, Instance, Instances, Listing, Port, Ports, ProviderError, Routes, SecurityGroup, SecurityGroups,
+    Access, Device, ErrorKind, Instance, Instances, Listing, Port, Ports, ProviderError, RouteLimit, Routes,
+    SecurityGroup, SecurityGroups, Subnet,
 };
+use ipnet::IpNet;
+use tracing::debug;
 
 use super::fleet::Marks;
 use super::nodes::Node;
@@ -22,28 +25,44 @@ pub struct Observed {
     pub group: Option<SecurityGroup>,
     /// The ports on the networks of the Nodes.
     pub ports: Vec<Port>,
+    /// Whether there may be more of them.
+    pub ports_hidden: bool,
+    /// The ranges of the Nodes' subnets that each router is seen to be connected to, by its id. Not told of a single one.
+    pub near: BTreeMap<String, Vec<IpNet>>,
     /// How servers show that they are the cluster's.
     pub marks: Marks,
     /// The routers that carry the routes to pods.
     pub tables: Vec<Table>,
+    /// The roles that we have in our project, if they are looked at.
+    pub roles: Option<BTreeSet<String>>,
+    /// The Nodes that probes do not reach, if they could be asked.
+    pub unreachable: Option<BTreeSet<String>>,
 }
 
 /// Looks at everything once.
 pub(crate) async fn observe<C>(cloud: &C, nodes: &[Node], settings: &Settings) -> Result<Observed, ProviderError>
 where
-    C: Instances + Ports + Routes + SecurityGroups,
+    C: Access + Instances + Ports + Routes + SecurityGroups,
 {
     let mut seen = Observed { marks: marks(cloud, &settings.owned_by).await?, ..Observed::default() };
     if let Some(name) = &settings.security_group {
         seen.group = Some(group(cloud, name).await?);
-        if settings.groups != Mode::Off {
-            seen.ports = ports(cloud, nodes).await?;
-        }
     }
-    for id in &settings.routers {
+    let routers = if settings.routes == Mode::Off { &[][..] } else { &settings.routers };
+    let groups = settings.groups != Mode::Off && settings.security_group.is_some();
+    if groups || routers.len() > 1 {
+        seen.look_at_ports(cloud, nodes).await?;
+    }
+    for id in routers {
         let router = cloud.router(id).await?;
-        let limit = cloud.route_limit(&router).await?;
+        let limit = cloud.route_limit(&router).await.unwrap_or_else(|error| {
+            debug!(%error, router = id, "the cloud does not tell its limit of routes");
+            RouteLimit::Untold
+        });
         seen.tables.push(Table { router, limit });
+    }
+    if !settings.required_roles.is_empty() {
+        seen.roles = Some(cloud.roles().await?);
     }
     let Listing { items, complete } = cloud.instances().await?;
     Ok(Observed { instances: items, complete, ..seen })
@@ -90,16 +109,37 @@ fn only(
     }
 }
 
-/// A server may have ports on other networks too, for storage for example: those are not ours to open.
-async fn ports<C: Ports + Routes>(cloud: &C, nodes: &[Node]) -> Result<Vec<Port>, ProviderError> {
-    let addresses: Vec<_> = nodes.iter().flat_map(|node| &node.addresses).collect();
-    let subnets = cloud.subnets().await?.items.into_iter();
-    let of_nodes = subnets.filter(|subnet| addresses.iter().any(|address| subnet.range.contains(*address)));
-    let networks: BTreeSet<_> = of_nodes.map(|subnet| subnet.network).collect();
-    if networks.is_empty() {
-        return Ok(Vec::new());
+impl Observed {
+    /// A server may have ports on other networks too, for storage for example: those are not ours to open.
+    async fn look_at_ports<C>(&mut self, cloud: &C, nodes: &[Node]) -> Result<(), ProviderError>
+    where
+        C: Ports + Routes,
+    {
+        let addresses: Vec<_> = nodes.iter().flat_map(|node| &node.addresses).collect();
+        let Listing { mut items, complete } = cloud.subnets().await?;
+        items.retain(|subnet| addresses.iter().any(|address| subnet.range.contains(*address)));
+        self.ports_hidden = !complete;
+        let networks: BTreeSet<_> = items.iter().map(|subnet| subnet.network.clone()).collect();
+        if networks.is_empty() {
+            return Ok(());
+        }
+        let ports = cloud.ports(&networks.into_iter().collect::<Vec<_>>()).await?;
+        self.ports_hidden |= !ports.complete;
+        self.ports = ports.items;
+        self.near = near(&self.ports, &items);
+        Ok(())
     }
-    Ok(cloud.ports(&networks.into_iter().collect::<Vec<_>>()).await?.items)
+}
+
+/// The ranges that each router is connected to.
+fn near(ports: &[Port], subnets: &[Subnet]) -> BTreeMap<String, Vec<IpNet>> {
+    let mut near: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for port in ports {
+        let Device::Router(router) = &port.device else { continue };
+        let own = port.addresses.iter().filter_map(|own| subnets.iter().find(|subnet| subnet.id == own.subnet));
+        near.entry(router.clone()).or_default().extend(own.map(|subnet| subnet.range));
+    }
+    near
 }
 
 fn missing(message: &str) -> ProviderError {

@@ -1,4 +1,4 @@
-//! What is wrong with the routes to a Node's pods, as conditions of the Node.
+//! What is wrong with the routes to a Node's pods.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,7 +6,9 @@ use std::net::IpAddr;
 use groundcrew_core::provider::{RouteLimit, Router};
 use ipnet::IpNet;
 
+use super::conditions::{Kind, Trouble};
 use super::nodes::Node;
+use super::observe::Observed;
 use crate::routegc::headroom::Headroom;
 
 /// A router of the pods' routes, and how many routes it takes.
@@ -18,36 +20,38 @@ pub struct Table {
     pub limit: RouteLimit,
 }
 
-/// The conditions, each of which is trouble when it is `True`.
-pub(crate) const CONDITIONS: [&str; 3] = [MISSING, DUPLICATE, NEAR_LIMIT];
-const MISSING: &str = "RouteMissing";
-const DUPLICATE: &str = "RouteDuplicate";
-const NEAR_LIMIT: &str = "RouteQuotaNearLimit";
-
-/// What changes in the conditions of a Node: the condition, and what is wrong or nothing.
-pub(crate) type Change = (&'static str, Option<String>);
-
-/// What changes in the conditions of all Nodes. What is as it was is not written again, and what was never wrong never.
-pub(crate) fn changes<'a>(nodes: &'a [Node], tables: &[Table], configured: u64) -> Vec<(&'a Node, Change)> {
-    if tables.is_empty() {
+/// What is wrong with the routes to each Node's pods. Nothing where no router is looked at.
+pub(crate) fn troubles<'a>(nodes: &'a [Node], observed: &Observed, configured: u64) -> Vec<Trouble<'a>> {
+    if observed.tables.is_empty() {
         return Vec::new();
     }
-    let hops = hops(tables);
-    let missing: usize = nodes.iter().map(|node| without_route(node, &hops).count()).sum();
-    let full = near_limit(tables, missing, configured);
-    let changes = nodes.iter().flat_map(|node| {
+    let hops = hops(&observed.tables);
+    let missing = |table: &Table| {
+        let here = nodes.iter().filter(|node| observed.is_near(node, &table.router.id));
+        here.map(|node| without_route(node, &hops).count()).sum()
+    };
+    let full = near_limit(&observed.tables, missing, configured);
+    let troubles = nodes.iter().flat_map(|node| {
         let duplicate: Vec<_> = astray(node, &hops).collect();
         let missing: Vec<_> = without_route(node, &hops).map(ToString::to_string).collect();
         let duplicate = (!duplicate.is_empty()).then(|| format!("other routes to its pods: {}", duplicate.join(", ")));
         let missing = (!missing.is_empty()).then(|| format!("no route leads to its pods: {}", missing.join(", ")));
-        let found = [(MISSING, missing), (DUPLICATE, duplicate), (NEAR_LIMIT, full.clone())];
-        found.into_iter().filter(|(kind, trouble)| shown(node, kind) != trouble.as_deref()).map(move |one| (node, one))
+        let found = [
+            (Kind::RouteMissing, missing),
+            (Kind::RouteDuplicate, duplicate),
+            (Kind::RouteQuotaNearLimit, full.clone()),
+        ];
+        found.into_iter().filter_map(move |(kind, words)| Some(Trouble { node, kind, words: words? }))
     });
-    changes.collect()
+    troubles.collect()
 }
 
-fn shown<'a>(node: &'a Node, kind: &str) -> Option<&'a str> {
-    node.troubles.get(kind).map(String::as_str)
+impl Observed {
+    /// Whether the routes of a Node belong on this router. Of several, on one that is on its subnet.
+    fn is_near(&self, node: &Node, router: &str) -> bool {
+        let near = self.near.get(router).into_iter().flatten();
+        self.tables.len() == 1 || near.into_iter().any(|range| node.addresses.iter().any(|own| range.contains(own)))
+    }
 }
 
 /// The next hops of every range that has a route.
@@ -74,9 +78,10 @@ fn astray<'a>(node: &'a Node, hops: &'a BTreeMap<IpNet, Vec<IpAddr>>) -> impl It
     })
 }
 
-fn near_limit(tables: &[Table], missing: usize, configured: u64) -> Option<String> {
-    let short = tables.iter().filter_map(|Table { router, limit }| {
-        let room = Headroom::new(router.routes.len(), missing, *limit, configured);
+fn near_limit(tables: &[Table], missing: impl Fn(&Table) -> usize, configured: u64) -> Option<String> {
+    let short = tables.iter().filter_map(|table| {
+        let Table { router, limit } = table;
+        let room = Headroom::new(router.routes.len(), missing(table), *limit, configured);
         let of = room.limit.filter(|_| room.is_short())?;
         Some(format!("router {} has {} routes of {of}", router.id, room.used))
     });

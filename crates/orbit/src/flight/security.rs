@@ -1,9 +1,11 @@
 //! What the security group of the Nodes must let through, and which ports must have it.
 
+use std::collections::BTreeSet;
+
 use groundcrew_core::provider::{Device, Direction, Family, NewRule, Port, Remote, Rule, SecurityGroup};
 use ipnet::IpNet;
 
-use super::fleet::Member;
+use super::fleet::{Member, Tie};
 
 /// On every rule that we make.
 pub(crate) const DESCRIPTION: &str = "pods; made by groundcrew flight";
@@ -66,17 +68,29 @@ fn family(range: &IpNet) -> Family {
     }
 }
 
-/// The ports of the cluster's servers that lack the group. A port of which the cloud does not tell the groups, or that
-/// cannot have any, is left alone.
+/// The ports of the cluster's servers that lack the group. A port of which the cloud does not tell the groups, or that cannot
+/// have any, is left alone; so is one on a network on which no Node has its address, as for storage: it is not ours to open.
 pub fn bare_ports<'a>(
     ports: &'a [Port],
     fleet: &'a [Member<'a>],
     group: &'a str,
 ) -> impl Iterator<Item = (Member<'a>, &'a Port)> {
-    ports.iter().filter(|port| port.secured).filter_map(move |port| {
-        let Device::Server(server) = &port.device else { return None };
-        let member = fleet.iter().find(|member| member.instance.id == *server)?;
+    let owned = move |port: &'a Port| Some((*owner(port, fleet)?, port));
+    let is_nodes = |member: &Member<'_>, port: &Port| {
+        member.node.is_some_and(|node| port.addresses.iter().any(|own| node.addresses.contains(&own.address)))
+    };
+    let inhabited = ports.iter().filter_map(owned).filter(move |(member, port)| is_nodes(member, port));
+    let inhabited: BTreeSet<_> = inhabited.map(|(_, port)| port.network.as_str()).collect();
+    ports.iter().filter_map(owned).filter(move |(member, port)| {
         let lacks = port.groups.as_ref().is_some_and(|groups| !groups.iter().any(|id| id == group));
-        (lacks && !member.node.is_some_and(|node| node.paused)).then_some((*member, port))
+        let can = port.secured && inhabited.contains(port.network.as_str());
+        lacks && can && !member.node.is_some_and(|node| node.paused)
     })
+}
+
+/// Whose port it is, of the cluster's servers, which come in the order of their ids.
+fn owner<'a>(port: &Port, fleet: &'a [Member<'a>]) -> Option<&'a Member<'a>> {
+    let Device::Server(server) = &port.device else { return None };
+    let at = fleet.binary_search_by(|member| member.instance.id.as_str().cmp(server)).ok()?;
+    fleet.get(at).filter(|member| !matches!(member.tie, Tie::Disputed | Tie::Theirs))
 }

@@ -1,10 +1,12 @@
 //! What the controller is told by its operator.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use ipnet::IpNet;
 
+use super::hook::Hook;
 use super::ladder::Rules;
 
 /// What to do about what a check finds.
@@ -61,6 +63,20 @@ pub struct Settings {
     pub nodes: Mode,
     /// What to do about labels that a server lacks.
     pub labels: Mode,
+    /// What to do about routes to pods that are wrong.
+    pub routes: Mode,
+    /// What to do about filters of ports that may have missed an update.
+    pub nudge: Mode,
+    /// Where the probes of the pod network write. Without it, nobody says which Nodes are out of reach.
+    pub probes: Option<String>,
+    /// How long a Node must be out of reach before something is done about it.
+    pub unreachable_after: Duration,
+    /// How long to wait after each nudge, re-sync and hook.
+    pub push_every: Duration,
+    /// What the operator has for routes that a re-sync does not mend.
+    pub hook: Option<Hook>,
+    /// The roles that we should have in our project. None: they are not looked at.
+    pub required_roles: BTreeSet<String>,
     /// When a server is sick, and how many may be repaired.
     pub ladder: Rules,
 }

@@ -4,6 +4,7 @@
 //! lost may have been a success, and a success may have been undone by another writer.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use groundcrew_core::leader::Term;
 use groundcrew_core::provider::{AddressPair, ErrorKind, Port, Ports, ProviderError, Route, Routes};
@@ -14,7 +15,9 @@ use super::plan::{Plan, Step};
 use super::rules::Rules;
 
 /// How often a whole list is made anew because another writer was quicker.
-const ATTEMPTS: usize = 3;
+const ATTEMPTS: u32 = 8;
+/// How long to step aside for him, times the attempt: who comes at once meets the same writers again.
+const STEP_ASIDE: Duration = Duration::from_millis(100);
 
 /// Why a step was not done.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +58,9 @@ pub struct Applied {
     pub stripped: usize,
     /// What was not done.
     pub failures: Vec<Failure>,
-    /// Routers that got a whole list, whatever came of it.
+    /// Pairs that are back.
+    pub allowed: usize,
+    /// Routers and ports that got a whole list, or may have got it, or that still miss what an earlier one cost them.
     pub overwritten: BTreeSet<String>,
 }
 
@@ -66,12 +71,16 @@ pub(crate) async fn apply<C: Routes + Ports>(plan: &Plan, cloud: &C, term: &Term
         let done = match step {
             Step::Remove { router, stale } => applied.remove(cloud, router, stale, term, rules).await,
             Step::PutBack { router, routes } => applied.put_back(cloud, router, routes, term).await,
+            Step::Allow { port, pairs, .. } => applied.allow(cloud, port, pairs, term).await,
             Step::Strip { port, pairs, .. } => applied.strip(cloud, port, pairs, term).await,
         };
         match done {
             Ok(()) => info!(%step, "done"),
             Err(error) => {
                 warn!(%step, %error, "not done; looking again");
+                if let Step::PutBack { router: id, .. } | Step::Allow { port: Port { id, .. }, .. } = step {
+                    applied.overwritten.insert(id.clone());
+                }
                 applied.failures.push(Failure { step: step.to_string(), error });
             }
         }
@@ -136,15 +145,19 @@ impl Applied {
         change: impl Fn(&mut Vec<Route>),
     ) -> Result<(), ProviderError> {
         let mut last = Ok(());
-        for _ in 0..ATTEMPTS {
+        for attempt in 0..ATTEMPTS {
+            tokio::time::sleep((STEP_ASIDE * attempt).mul_f64(rand::random_range(0.2..1.0))).await;
             let seen = cloud.router(id).await?;
             let mut routes = seen.routes.clone();
             change(&mut routes);
             if routes == seen.routes {
                 return Ok(());
             }
-            self.overwritten.insert(id.to_owned());
             last = cloud.replace_routes(&seen, &routes, term).await;
+            // A list that was refused has cost nobody anything.
+            if last.as_ref().err().is_none_or(ProviderError::maybe_applied) {
+                self.overwritten.insert(id.to_owned());
+            }
             match &last {
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
                 _ => break,
@@ -156,27 +169,60 @@ impl Applied {
     async fn strip<C: Ports>(
         &mut self,
         cloud: &C,
-        port: &Port,
+        seen: &Port,
         pairs: &[AddressPair],
         term: &Term,
     ) -> Result<(), ApplyError> {
-        let port = &current(cloud, port).await?;
-        let rest: Vec<_> = port.pairs.iter().flatten().filter(|pair| !pairs.contains(pair)).cloned().collect();
-        let now = cloud.set_port_pairs(port, &rest, term).await?;
-        let left = now.pairs.iter().flatten().filter(|pair| pairs.contains(pair)).count();
+        let is_stale = |pair: &AddressPair| pairs.contains(pair);
+        let (written, after) = self.rewrite(cloud, seen, term, |there| there.retain(|pair| !is_stale(pair))).await?;
+        let left = after.iter().filter(|pair| is_stale(pair)).count();
         self.stripped += pairs.len() - left;
-        all_done(Ok(()), left)
+        all_done(written, left)
     }
-}
 
-/// A port to write a whole list to. Where the cloud counts revisions it notices what another wrote since the look; where it
-/// does not, that would be lost without a word, so the port is read again.
-async fn current<C: Ports>(cloud: &C, seen: &Port) -> Result<Port, ApplyError> {
-    if seen.revision.is_some() {
-        return Ok(seen.clone());
+    async fn allow<C: Ports>(
+        &mut self,
+        cloud: &C,
+        seen: &Port,
+        pairs: &[AddressPair],
+        term: &Term,
+    ) -> Result<(), ApplyError> {
+        // The cloud adds the address of the port's hardware, which does not make it another pair.
+        let has = |there: &[AddressPair], pair: &AddressPair| there.iter().any(|known| known.range == pair.range);
+        let add = |there: &mut Vec<AddressPair>| {
+            let missing: Vec<_> = pairs.iter().filter(|pair| !has(there, pair)).cloned().collect();
+            there.extend(missing);
+        };
+        let (written, after) = self.rewrite(cloud, seen, term, add).await?;
+        let back = pairs.iter().filter(|pair| has(&after, pair)).count();
+        self.allowed += back;
+        all_done(written, pairs.len() - back)
     }
-    let now = cloud.port(&seen.id).await?;
-    if now.device == seen.device && now.pairs.is_some() { Ok(now) } else { Err(ApplyError::PortChanged(now.id)) }
+
+    /// Reads, changes and writes the whole list of a port, and reads it again. What another wrote between our read and our write
+    /// may be lost, also where the cloud compares revisions: the next pass looks for what the Node misses.
+    async fn rewrite<C: Ports>(
+        &mut self,
+        cloud: &C,
+        seen: &Port,
+        term: &Term,
+        change: impl Fn(&mut Vec<AddressPair>),
+    ) -> Result<(Result<(), ProviderError>, Vec<AddressPair>), ApplyError> {
+        let now = cloud.port(&seen.id).await?;
+        let before = match &now.pairs {
+            Some(pairs) if now.device == seen.device => pairs,
+            _ => return Err(ApplyError::PortChanged(now.id)),
+        };
+        let mut pairs = before.clone();
+        change(&mut pairs);
+        if pairs == *before {
+            return Ok((Ok(()), pairs));
+        }
+        let written = unless_unknown(cloud.set_port_pairs(&now, &pairs, term).await.map(drop))?;
+        self.overwritten.insert(now.id.clone());
+        let after = cloud.port(&now.id).await?;
+        Ok((written, after.pairs.ok_or(ApplyError::PortChanged(after.id))?))
+    }
 }
 
 /// An error after which a look is worth while is kept for it; any other ends the step.

@@ -29,7 +29,7 @@ pub struct Collector<C> {
     routers: Vec<String>,
     pub(super) rules: Rules,
     sightings: Sightings,
-    /// Routers that got a whole list from us in the last pass.
+    /// Routers and ports that got a whole list from us, and of which nobody has seen since that it cost them nothing.
     pub(super) overwritten: BTreeSet<String>,
 }
 
@@ -60,6 +60,12 @@ impl<C: Routes + Ports + Instances> Collector<C> {
     #[must_use]
     pub fn suspects(&self) -> usize {
         self.sightings.len()
+    }
+
+    /// Whether something may have been lost to a list of ours, which the next pass puts back.
+    #[must_use]
+    pub fn owes(&self) -> bool {
+        !self.overwritten.is_empty()
     }
 
     /// One pass. `now` is for the age of what looks stale. Without a term nothing is written.
@@ -94,7 +100,10 @@ impl<C: Routes + Ports + Instances> Collector<C> {
         }
         let Some(term) = term else { return Ok(Pass { findings, plan, applied: None }) };
         let applied = apply(&plan, &*self.cloud, term, &self.rules).await;
-        self.overwritten.clone_from(&applied.overwritten);
+        // While not everything is shown, nobody knows what they miss.
+        if findings.lock.is_none() {
+            self.overwritten.clone_from(&applied.overwritten);
+        }
         Ok(Pass { findings, plan, applied: Some(applied) })
     }
 }

@@ -2,8 +2,8 @@
 
 use groundcrew_core::leader::{Moment, Term};
 use groundcrew_core::provider::{ErrorKind, Instances, Ports, Routes};
+use groundcrew_core::runtime::Runtime;
 use jiff::Timestamp;
-use kube::Client;
 
 use crate::nodes::list;
 
@@ -16,7 +16,7 @@ use super::observe::ObserveError;
 use super::status::Status;
 
 pub(crate) struct Controller<C> {
-    pub(crate) client: Client,
+    pub(crate) runtime: Runtime,
     pub(crate) collector: Collector<C>,
     pub(crate) status: Status,
 }
@@ -50,7 +50,7 @@ impl<C: Routes + Ports + Instances> Controller<C> {
     }
 
     async fn try_pass(&mut self, term: Option<&Term>) -> Result<(Pass, Vec<Node>), (Condition, String)> {
-        let nodes: Vec<Node> = list(&self.client).await.map_err(|error| {
+        let nodes: Vec<Node> = list(&self.runtime.client).await.map_err(|error| {
             self.collector.forget();
             (Condition::NodesUnknown, error.to_string())
         })?;
@@ -61,14 +61,17 @@ impl<C: Routes + Ports + Instances> Controller<C> {
     fn tell(&mut self, pass: &Pass, nodes: &[Node], speaks: bool) -> Next {
         let Pass { findings, plan, applied } = pass;
         self.status.metrics.show_findings(findings);
+        for diff in plan.diffs() {
+            self.runtime.show_plan(diff);
+        }
         if findings.lock.is_none() {
             self.status.metrics.passed_at.set(Timestamp::now().as_second());
         }
         self.status.show(conditions(findings, plan, applied.as_ref()), speaks);
         let Some(applied) = applied else { return Next::Later };
         self.status.tell(applied, nodes);
-        let Applied { removed, put_back, overwritten, .. } = applied;
-        if removed.is_empty() && *put_back == 0 && overwritten.is_empty() { Next::Later } else { Next::Soon }
+        let Applied { removed, put_back, .. } = applied;
+        if removed.is_empty() && *put_back == 0 { Next::Later } else { Next::Soon }
     }
 }
 

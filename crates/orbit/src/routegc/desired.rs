@@ -1,6 +1,6 @@
 //! Which routes the Nodes want. Nodes in, values out.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -14,6 +14,11 @@ pub struct Desired<'a> {
     /// Two Nodes with one range are a mistake of somebody else, and each of them is believed.
     owners: HashMap<IpNet, Vec<&'a Node>>,
     addresses: HashMap<IpAddr, &'a Node>,
+    /// In their order, so that those inside another range lie side by side.
+    ranges: Vec<(IpNet, &'a Node)>,
+    /// How long these are, which is one number in most clusters.
+    lengths: BTreeSet<u8>,
+    servers: HashSet<&'a str>,
 }
 
 impl<'a> Desired<'a> {
@@ -28,7 +33,11 @@ impl<'a> Desired<'a> {
             }
             addresses.extend(node.addresses.iter().map(|address| (*address, node)));
         }
-        Self { nodes, owners, addresses }
+        let mut ranges: Vec<_> = owners.iter().map(|(range, nodes)| (*range, nodes[0])).collect();
+        ranges.sort_unstable_by_key(|(range, _)| *range);
+        let lengths = ranges.iter().map(|(range, _)| range.prefix_len()).collect();
+        let servers = nodes.iter().filter_map(|node| node.server.as_deref()).collect();
+        Self { nodes, owners, addresses, ranges, lengths, servers }
     }
 
     /// All Nodes.
@@ -41,6 +50,26 @@ impl<'a> Desired<'a> {
     #[must_use]
     pub fn owners(&self, range: IpNet) -> &[&'a Node] {
         self.owners.get(&range).map_or(&[], Vec::as_slice)
+    }
+
+    /// A Node whose range is a part of this one, or has it as a part.
+    #[must_use]
+    pub fn neighbour(&self, range: IpNet) -> Option<&'a Node> {
+        let inside = self.ranges.partition_point(|(known, _)| *known < range);
+        let inside = self.ranges.get(inside).filter(|(known, _)| range.contains(known)).map(|(_, node)| *node);
+        let mut shorter = self.lengths.iter().filter(|length| **length < range.prefix_len());
+        inside.or_else(|| {
+            shorter.find_map(|length| {
+                let around = IpNet::new(range.addr(), *length).ok()?.trunc();
+                self.owners(around).first().copied()
+            })
+        })
+    }
+
+    /// The ids of the servers that Nodes say they are.
+    #[must_use]
+    pub fn servers(&self) -> &HashSet<&'a str> {
+        &self.servers
     }
 
     /// The Node that has this address.

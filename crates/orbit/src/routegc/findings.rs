@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::net::IpAddr;
 
-use groundcrew_core::provider::{AddressPair, Port, Route};
+use groundcrew_core::provider::{AddressPair, Port, Route, Subnet};
 use ipnet::IpNet;
 
 use super::desired::Desired;
@@ -60,7 +60,9 @@ pub enum Why {
     Wider,
     /// It has no next hop that could be looked for.
     NoNextHop,
-    /// Its next hop is on no subnet that the Nodes share with a router: somebody else's.
+    /// It goes to a part of a Node's range, or to all of it and more: nobody makes such routes for Nodes.
+    Overlaps(String),
+    /// Its next hop is on no subnet that the Nodes share with its router: somebody else's.
     OffSubnets,
     /// Its next hop is on a network of which we are not shown every port.
     HiddenPorts,
@@ -79,6 +81,7 @@ impl fmt::Display for Why {
         match self {
             Self::Wider => f.write_str("it goes to more than pods"),
             Self::NoNextHop => f.write_str("it has no next hop"),
+            Self::Overlaps(node) => write!(f, "it goes to more than Node {node}'s range, or to a part of that"),
             Self::OffSubnets => f.write_str("its next hop is on no subnet that the Nodes share with the router"),
             Self::HiddenPorts => f.write_str("the network of its next hop does not show us all its ports"),
             Self::InUse(holder) => write!(f, "its next hop belongs to {holder}, which is no Node"),
@@ -131,15 +134,17 @@ impl RouterFindings {
     }
 }
 
-/// Ranges that a Node's port may send from, and that are not the Node's.
+/// What is wrong with the ranges that a Node's port may send from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StalePairs {
     /// The Node.
     pub node: String,
     /// Its port, as it was read.
     pub port: Port,
-    /// What has to go.
+    /// Those that are not the Node's, and have to go.
     pub pairs: Vec<AddressPair>,
+    /// Those of the Node that a route leads through this port to, and that it may not send from.
+    pub lacking: Vec<AddressPair>,
 }
 
 /// Why nothing may be removed at all.
@@ -161,7 +166,7 @@ impl fmt::Display for Lock {
                 write!(f, "the list of {} is incomplete; the log says what is missing", what.join(" and of "))
             }
             Self::Elsewhere => f.write_str(
-                "the cloud shows no server or port with the address of a Node; is it the right project and region?",
+                "the cloud shows no server that is a Node, by spec.providerID or else by address; is it the right project and region?",
             ),
         }
     }
@@ -183,7 +188,8 @@ pub struct Findings {
 pub fn findings(desired: &Desired<'_>, observed: &Observed, rules: &Rules) -> Findings {
     let routers: Vec<_> =
         observed.routers.iter().map(|router| judge_router(router, desired, observed, rules)).collect();
-    let pairs = observed.node_ports.iter().filter_map(|port| judge_pairs(port, desired, observed, rules)).collect();
+    let routed = observed.routers.iter().flat_map(|seen| pairs(&seen.router.routes)).collect();
+    let pairs = observed.node_ports.iter().filter_map(|port| judge_pairs(port, desired, &routed, rules)).collect();
     Findings { lock: lock(desired, observed), routers, pairs }
 }
 
@@ -194,13 +200,26 @@ fn lock(desired: &Desired<'_>, observed: &Observed) -> Option<Lock> {
     if !observed.gaps.is_empty() {
         return Some(Lock::Incomplete(observed.gaps.clone()));
     }
-    let mut addresses = desired.nodes().iter().flat_map(|node| &node.addresses);
-    let is_here = addresses.any(|address| observed.holders.contains_key(address));
-    (!is_here).then_some(Lock::Elsewhere)
+    (!observed.at_home).then_some(Lock::Elsewhere)
 }
 
 /// The routes of a router as pairs, to find twins by.
 type Pairs = HashSet<(IpNet, IpAddr)>;
+
+fn pairs(routes: &[Route]) -> impl Iterator<Item = (IpNet, IpAddr)> {
+    routes.iter().filter_map(|route| Some((route.range()?, route.hop()?)))
+}
+
+/// What a route is judged by.
+struct Court<'a> {
+    desired: &'a Desired<'a>,
+    observed: &'a Observed,
+    rules: &'a Rules,
+    /// The subnets that Nodes share with its router. Another network may have the same range, and hide what is on it.
+    subnets: Vec<&'a Subnet>,
+    /// All routes of its router.
+    pairs: Pairs,
+}
 
 enum Verdict {
     Wanted,
@@ -211,100 +230,104 @@ enum Verdict {
 
 fn judge_router(seen: &ObservedRouter, desired: &Desired<'_>, observed: &Observed, rules: &Rules) -> RouterFindings {
     let routes = &seen.router.routes;
-    let pairs: Pairs = routes.iter().filter_map(|route| Some((route.range()?, route.hop()?))).collect();
+    let subnets = observed.subnets.iter().filter(|subnet| seen.subnets.contains(&subnet.id)).collect();
+    let court = Court { desired, observed, rules, subnets, pairs: pairs(routes).collect() };
     let (mut wanted, mut others, mut stale, mut foreign) = (0, 0, Vec::new(), Vec::new());
     for route in routes {
-        match judge(route, &pairs, desired, observed, rules) {
+        match court.judge(route) {
             Verdict::Wanted => wanted += 1,
             Verdict::Other => others += 1,
             Verdict::Stale(class) => stale.push(Stale { route: route.clone(), class }),
             Verdict::Foreign(why) => foreign.push(Foreign { route: route.clone(), why }),
         }
     }
-    let missing = missing(seen, &pairs, desired, observed, rules);
+    let missing = court.missing();
     let headroom = Headroom::new(routes.len(), missing.len(), seen.limit, rules.route_limit);
     RouterFindings { router: seen.router.id.clone(), wanted, others, stale, foreign, missing, headroom }
 }
 
-fn judge(route: &Route, pairs: &Pairs, desired: &Desired<'_>, observed: &Observed, rules: &Rules) -> Verdict {
-    let Some(range) = route.range() else { return Verdict::Other };
-    if !rules.is_pods(range) {
-        return if rules.reaches_pods(range) && range.prefix_len() > 0 {
-            Verdict::Foreign(Why::Wider)
-        } else {
-            Verdict::Other
+impl Court<'_> {
+    fn judge(&self, route: &Route) -> Verdict {
+        let Some(range) = route.range() else { return Verdict::Other };
+        if !self.rules.is_pods(range) {
+            return if self.rules.reaches_pods(range) && range.prefix_len() > 0 {
+                Verdict::Foreign(Why::Wider)
+            } else {
+                Verdict::Other
+            };
+        }
+        let Some(hop) = route.hop() else { return Verdict::Foreign(Why::NoNextHop) };
+        if self.desired.wants(range, hop) {
+            return Verdict::Wanted;
+        }
+        let class = match self.class(range) {
+            Ok(class) => class,
+            Err(why) => return Verdict::Foreign(why),
         };
-    }
-    let Some(hop) = route.hop() else { return Verdict::Foreign(Why::NoNextHop) };
-    if desired.wants(range, hop) {
-        return Verdict::Wanted;
-    }
-    let class = match desired.owners(range).first() {
-        None => Class::Orphan,
-        Some(owner) => {
-            let name = || owner.name.clone();
-            if owner.addresses_like(range).next().is_none() {
-                return Verdict::Foreign(Why::NoAddress(name()));
-            }
-            let has_twin = |address| pairs.contains(&(range, address));
-            if !desired.owners(range).iter().any(|owner| owner.addresses_like(range).any(has_twin)) {
-                return Verdict::Foreign(Why::NoTwin(name()));
-            }
-            Class::Duplicate { node: name() }
+        let node = self.desired.node_at(hop);
+        if let (Some(node), Class::Orphan) = (node, &class) {
+            return Verdict::Foreign(Why::OtherNode(node.name.clone()));
         }
-    };
-    match (desired.node_at(hop), &class) {
-        // All Nodes are known, and this one has not got the range.
-        (Some(_), Class::Duplicate { .. }) => return Verdict::Stale(class),
-        (Some(node), Class::Orphan) => return Verdict::Foreign(Why::OtherNode(node.name.clone())),
-        (None, _) => {}
+        let mut around = self.subnets.iter().filter(|subnet| subnet.range.contains(&hop)).peekable();
+        if around.peek().is_none() {
+            return Verdict::Foreign(Why::OffSubnets);
+        }
+        if node.is_some() {
+            // All Nodes are known, and this one has not got the range.
+            return Verdict::Stale(class);
+        }
+        if around.any(|subnet| subnet.hides_ports) {
+            return Verdict::Foreign(Why::HiddenPorts);
+        }
+        match self.observed.holders.get(&hop) {
+            Some(holder) => Verdict::Foreign(Why::InUse(holder.clone())),
+            None => Verdict::Stale(class),
+        }
     }
-    let mut around = observed.subnets.iter().filter(|subnet| subnet.range.contains(&hop)).peekable();
-    if around.peek().is_none() {
-        return Verdict::Foreign(Why::OffSubnets);
-    }
-    if around.any(|subnet| subnet.hides_ports) {
-        return Verdict::Foreign(Why::HiddenPorts);
-    }
-    match observed.holders.get(&hop) {
-        Some(holder) => Verdict::Foreign(Why::InUse(holder.clone())),
-        None => Verdict::Stale(class),
-    }
-}
 
-/// What Nodes want of this router and have not got. Only Nodes on subnets that it is seen to be connected to count.
-fn missing(
-    seen: &ObservedRouter,
-    pairs: &Pairs,
-    desired: &Desired<'_>,
-    observed: &Observed,
-    rules: &Rules,
-) -> Vec<Route> {
-    let here: Vec<_> = observed.subnets.iter().filter(|subnet| seen.subnets.contains(&subnet.id)).collect();
-    let mut missing = Vec::new();
-    for node in desired.nodes() {
-        for range in node.pod_ranges.iter().map(IpNet::trunc).filter(|range| rules.is_pods(*range)) {
-            if node.addresses_like(range).any(|address| pairs.contains(&(range, address))) {
-                continue;
-            }
-            let mut near =
-                node.addresses_like(range).filter(|address| here.iter().any(|subnet| subnet.range.contains(address)));
-            missing.extend(near.next().map(|hop| Route { destination: range.to_string(), next_hop: hop.to_string() }));
+    /// What a route to this range is that no Node wants, if nobody has its next hop.
+    fn class(&self, range: IpNet) -> Result<Class, Why> {
+        let owners = self.desired.owners(range);
+        let Some(owner) = owners.first() else {
+            return match self.desired.neighbour(range) {
+                Some(node) => Err(Why::Overlaps(node.name.clone())),
+                None => Ok(Class::Orphan),
+            };
+        };
+        let name = owner.name.clone();
+        if owner.addresses_like(range).next().is_none() {
+            return Err(Why::NoAddress(name));
         }
+        let has_twin = |address| self.pairs.contains(&(range, address));
+        if !owners.iter().any(|owner| owner.addresses_like(range).any(has_twin)) {
+            return Err(Why::NoTwin(name));
+        }
+        Ok(Class::Duplicate { node: name })
     }
-    missing
+
+    /// What Nodes want of this router and have not got. Only Nodes on subnets that it is seen to be connected to count.
+    fn missing(&self) -> Vec<Route> {
+        let mut missing = Vec::new();
+        for node in self.desired.nodes() {
+            for range in node.pod_ranges.iter().map(IpNet::trunc).filter(|range| self.rules.is_pods(*range)) {
+                if node.addresses_like(range).any(|address| self.pairs.contains(&(range, address))) {
+                    continue;
+                }
+                let is_near = |address: &IpAddr| self.subnets.iter().any(|subnet| subnet.range.contains(address));
+                let near = node.addresses_like(range).find(is_near);
+                missing.extend(near.map(|hop| Route { destination: range.to_string(), next_hop: hop.to_string() }));
+            }
+        }
+        missing
+    }
 }
 
 /// A pair is stale when it looks like a Node's range (inside the pods' ranges and as long as the Node's own, so neither a VIP
 /// nor all pods), is not this Node's, and no route leads through this port to it.
-fn judge_pairs(port: &Port, desired: &Desired<'_>, observed: &Observed, rules: &Rules) -> Option<StalePairs> {
+fn judge_pairs(port: &Port, desired: &Desired<'_>, routed: &Pairs, rules: &Rules) -> Option<StalePairs> {
     let nodes: Vec<_> = port.addresses.iter().filter_map(|own| desired.node_at(own.address)).collect();
     let node = nodes.first()?;
-    let routed = |range: IpNet| {
-        let routes = observed.routers.iter().flat_map(|seen| &seen.router.routes);
-        let mut here = routes.filter(|route| route.range() == Some(range));
-        here.any(|route| port.addresses.iter().any(|own| route.hop() == Some(own.address)))
-    };
+    let routed = |range: IpNet| port.addresses.iter().any(|own| routed.contains(&(range, own.address)));
     let is_stale = |pair: &&AddressPair| {
         let Ok(range) = pair.range.parse::<IpNet>() else { return false };
         let range = range.trunc();
@@ -315,5 +338,20 @@ fn judge_pairs(port: &Port, desired: &Desired<'_>, observed: &Observed, rules: &
         rules.is_pods(range) && is_like_a_nodes && !own.any(|own| own.trunc() == range) && !routed(range)
     };
     let pairs: Vec<_> = port.pairs.iter().flatten().filter(is_stale).cloned().collect();
-    (!pairs.is_empty()).then(|| StalePairs { node: node.name.clone(), port: port.clone(), pairs })
+    let allowed: Vec<_> = port.pairs.iter().flatten().filter_map(|pair| range(&pair.range)).collect();
+    let own = nodes.iter().flat_map(|node| &node.pod_ranges).map(IpNet::trunc);
+    let own = own.filter(|own| rules.is_pods(*own) && routed(*own));
+    let lacking = own.filter(|own| !allowed.iter().any(|allowed| allowed.contains(own)));
+    let lacking: Vec<_> = lacking.map(|own| AddressPair { range: own.to_string(), mac: None }).collect();
+    (!pairs.is_empty() || !lacking.is_empty()).then(|| StalePairs {
+        node: node.name.clone(),
+        port: port.clone(),
+        pairs,
+        lacking,
+    })
+}
+
+/// A range, or a single address.
+fn range(text: &str) -> Option<IpNet> {
+    text.parse().or_else(|_| text.parse().map(|address: IpAddr| IpNet::from(address))).ok()
 }

@@ -1,7 +1,7 @@
 //! What the collector counts.
 
-use groundcrew_core::metrics::{counter, counters, gauge, gauges, seconds};
-use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+use groundcrew_core::metrics::{Register, counter, counters, gauge, gauges, seconds};
+use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
 use super::apply::Applied;
 use super::conditions::{Condition, Conditions};
@@ -22,7 +22,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new(registry: &Registry) -> prometheus::Result<Self> {
+    pub(crate) fn new(registry: &dyn Register) -> prometheus::Result<Self> {
         let metrics = Self {
             passes: counters(
                 registry,
@@ -36,16 +36,16 @@ impl Metrics {
                 "groundcrew_routegc_passed_timestamp_seconds",
                 "When the last pass saw everything.",
             )?,
-            suspects: gauge(registry, "groundcrew_routegc_suspects_count", "Routes and pairs that look stale.")?,
+            suspects: gauge(registry, "groundcrew_routegc_suspects", "Routes and pairs that look stale.")?,
             routes: gauges(
                 registry,
-                "groundcrew_routegc_routes_count",
+                "groundcrew_routegc_routes",
                 "Routes of a router by state: wanted, missing, orphan, duplicate, foreign or other.",
                 &["router", "state"],
             )?,
             limits: gauges(
                 registry,
-                "groundcrew_routegc_route_limit_count",
+                "groundcrew_routegc_route_limit",
                 "Routes that a router takes; -1 for no limit.",
                 &["router"],
             )?,
@@ -58,7 +58,7 @@ impl Metrics {
             put_back: counter(
                 registry,
                 "groundcrew_routegc_put_back_total",
-                "Routes put back after a whole-list write.",
+                "Routes and pairs put back after a whole-list write.",
             )?,
             failures: counter(registry, "groundcrew_routegc_write_failures_total", "Steps that were not done.")?,
             conditions: gauges(
@@ -101,7 +101,7 @@ impl Metrics {
             self.removed.with_label_values(&[stale.class.label()]).inc();
         }
         self.removed.with_label_values(&["pair"]).inc_by(applied.stripped.try_into().unwrap_or(u64::MAX));
-        self.put_back.inc_by(applied.put_back.try_into().unwrap_or(u64::MAX));
+        self.put_back.inc_by((applied.put_back + applied.allowed).try_into().unwrap_or(u64::MAX));
         self.failures.inc_by(applied.failures.len().try_into().unwrap_or(u64::MAX));
     }
 

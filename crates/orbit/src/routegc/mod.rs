@@ -33,6 +33,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use groundcrew_core::leader::Role;
+use groundcrew_core::metrics::Register;
+use groundcrew_core::page::Reading;
 use groundcrew_core::provider::{Instances, Ports, Routes};
 use groundcrew_core::runtime::{Runtime, StartError};
 use tokio::sync::watch;
@@ -50,6 +52,11 @@ const FIRST_LOOK: &str = "a first look at the cloud";
 /// After a write, and while the cloud cannot be looked at for the first time.
 const SOON: Duration = Duration::from_secs(15);
 
+/// Describes the metrics of the controller.
+pub fn describe(register: &dyn Register) -> prometheus::Result<()> {
+    Metrics::new(register).map(drop)
+}
+
 /// Starts the collector on this runtime. Returns at once; what is still missing is told by `/readyz`.
 #[allow(clippy::unused_async, reason = "the signature that every controller of the binary has")]
 pub async fn start<C>(runtime: &Runtime, args: Args, cloud: Arc<C>) -> Result<(), StartError>
@@ -59,7 +66,7 @@ where
     let metrics = Metrics::new(&runtime.registry)?;
     let rules = args.rules();
     let controller = Controller {
-        client: runtime.client.clone(),
+        runtime: runtime.clone(),
         collector: Collector::new(cloud, args.router, rules),
         status: Status {
             events: runtime.events.clone(),
@@ -85,19 +92,24 @@ where
     C: Routes + Ports + Instances,
 {
     let mut looked = false;
+    let reading = Reading::default();
+    let shown = reading.clone();
+    runtime.board.show_connection("OpenStack", move || shown.shown());
     loop {
         let term = role.borrow_and_update().term().cloned();
         let mut pause = interval;
         if term.is_some() || runtime.dry_run || !looked {
             let next = controller.pass(term.as_ref()).await;
-            match next {
-                Ok(_) => {
-                    looked = true;
-                    runtime.ready.done(FIRST_LOOK);
-                }
-                Err(()) => runtime.ready.explain(FIRST_LOOK, controller.status.reason()),
+            if next.is_ok() {
+                looked = true;
+                runtime.ready.done(FIRST_LOOK);
+                reading.succeeded();
+            } else {
+                runtime.ready.explain(FIRST_LOOK, controller.status.reason());
+                reading.failed(controller.status.reason());
             }
-            if next == Ok(Next::Soon) || !looked {
+            // What a list of ours may have cost somebody is not to wait, also where this look has failed.
+            if next == Ok(Next::Soon) || !looked || controller.collector.owes() {
                 pause = SOON.min(interval);
             }
         }

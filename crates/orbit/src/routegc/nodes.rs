@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1;
 
+use crate::nodes::server;
+
 /// A Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
@@ -12,6 +14,8 @@ pub struct Node {
     pub name: String,
     /// Its uid, for Events.
     pub uid: String,
+    /// The id of the server that it is, if it says so.
+    pub server: Option<String>,
     /// The ranges that its pods have their addresses from.
     pub pod_ranges: Vec<IpNet>,
     /// Its own addresses, the inner ones first.
@@ -41,6 +45,7 @@ impl From<v1::Node> for Node {
             addresses: of("InternalIP").chain(of("ExternalIP")).collect(),
             name: node.metadata.name.unwrap_or_default(),
             uid: node.metadata.uid.unwrap_or_default(),
+            server: spec.provider_id.as_deref().and_then(server),
             pod_ranges,
         }
     }
@@ -54,13 +59,14 @@ mod tests {
     fn a_node_is_known_by_all_its_ranges_and_addresses_and_by_nothing_that_cannot_be_read() {
         let node: v1::Node = serde_json::from_value(serde_json::json!({
             "metadata": {"name": "n1", "uid": "u1"},
-            "spec": {"podCIDR": "10.1.1.0/24", "podCIDRs": ["10.1.1.0/24", "fd00:1::/64", "nonsense"]},
+            "spec": {"providerID": "openstack:///5f0c", "podCIDR": "10.1.1.0/24", "podCIDRs": ["10.1.1.0/24", "fd00:1::/64", "nonsense"]},
             "status": {"addresses": [
                 {"type": "Hostname", "address": "n1"}, {"type": "ExternalIP", "address": "192.0.2.7"},
                 {"type": "InternalIP", "address": "10.0.0.7"}, {"type": "InternalIP", "address": "fd00::7"}]},
         }))
         .unwrap();
         let node = Node::from(node);
+        assert_eq!(node.server.as_deref(), Some("5f0c"));
         assert_eq!(node.pod_ranges, ["10.1.1.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap()]);
         let expected: [IpAddr; 3] =
             ["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap(), "192.0.2.7".parse().unwrap()];

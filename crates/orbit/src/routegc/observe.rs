@@ -54,8 +54,10 @@ pub struct Observed {
     pub subnets: Vec<Subnet>,
     /// Who has which address.
     pub holders: HashMap<IpAddr, Holder>,
-    /// The ports of Nodes that may send from more than their own addresses.
+    /// The ports of Nodes that may be allowed to send from more than their own addresses.
     pub node_ports: Vec<Port>,
+    /// Whether the cloud shows one of the Nodes. By their ids where Nodes tell them: the same addresses are in many projects.
+    pub at_home: bool,
     /// The listings that are not complete.
     pub gaps: Vec<&'static str>,
 }
@@ -138,13 +140,19 @@ impl Observed {
             self.holders.extend(own);
             let is_here = |own: &PortAddress| self.subnets.iter().any(|subnet| subnet.id == own.subnet);
             let is_nodes = port.addresses.iter().any(|own| desired.node_at(own.address).is_some() && is_here(own));
-            if is_nodes && port.secured && port.pairs.as_ref().is_some_and(|pairs| !pairs.is_empty()) {
+            if is_nodes && port.secured && port.pairs.is_some() {
                 self.node_ports.push(port);
             }
         }
+        let named = desired.servers();
+        self.at_home = servers.iter().any(|server| named.contains(server.id.as_str()));
         for server in servers {
             let holder = || Holder::Server(server.name.as_str().into());
             self.holders.extend(server.addresses.iter().map(|address| (*address, holder())));
+        }
+        if named.is_empty() {
+            let mut addresses = desired.nodes().iter().flat_map(|node| &node.addresses);
+            self.at_home = addresses.any(|address| self.holders.contains_key(address));
         }
     }
 }

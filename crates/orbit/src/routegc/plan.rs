@@ -5,9 +5,10 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use groundcrew_core::diff::Diff;
 use groundcrew_core::provider::{AddressPair, Port, Route};
 
-use super::findings::{Findings, RouterFindings, Stale};
+use super::findings::{Findings, RouterFindings, Stale, StalePairs};
 use super::rules::Rules;
 use super::sightings::Suspect;
 
@@ -27,6 +28,15 @@ pub enum Step {
         router: String,
         /// The routes.
         routes: Vec<Route>,
+    },
+    /// Let a port send again from its Node's ranges, which our last list may have cost it.
+    Allow {
+        /// The Node.
+        node: String,
+        /// The port as it was read.
+        port: Port,
+        /// The pairs that come.
+        pairs: Vec<AddressPair>,
     },
     /// Let a port no longer send from ranges that are not its Node's.
     Strip {
@@ -59,56 +69,92 @@ pub struct Plan {
     pub brakes: Vec<Brake>,
 }
 
-/// Turns findings into steps. `ripe` is what was seen often and long enough; `overwritten` are the routers that got a whole
-/// list from us in the last pass.
+/// Turns findings into steps. `ripe` is what was seen often and long enough; `overwritten` are the routers and ports that got a
+/// whole list from us, and that nobody has seen since.
 #[must_use]
 pub fn plan(findings: &Findings, ripe: &BTreeSet<Suspect>, overwritten: &BTreeSet<String>, rules: &Rules) -> Plan {
     let mut plan = Plan::default();
     if findings.lock.is_some() {
         return plan;
     }
-    for found in &findings.routers {
-        if overwritten.contains(&found.router) && !found.missing.is_empty() {
-            plan.steps.push(Step::PutBack { router: found.router.clone(), routes: found.missing.clone() });
-        }
-        plan.remove_routes(found, ripe, rules);
+    plan.put_back(findings, overwritten);
+    let routes = findings.routers.iter().map(|found| (found, ripe_routes(found, ripe)));
+    let routes: Vec<_> = routes.filter(|(_, stale)| !stale.is_empty()).collect();
+    let strips: Vec<_> = findings.pairs.iter().filter_map(|found| strip(found, ripe)).collect();
+    let removals = routes.iter().map(|(_, stale)| stale.len()).chain(strips.iter().map(|(_, pairs)| *pairs)).sum();
+    if removals > rules.max_removals {
+        plan.brakes.push(Brake { place: "all routers and ports".into(), removals, limit: rules.max_removals });
+        return plan;
     }
-    plan.strip_pairs(findings, ripe, rules);
+    for (found, stale) in routes {
+        plan.remove_routes(found, stale, rules);
+    }
+    plan.steps.extend(strips.into_iter().map(|(strip, _)| strip));
     plan
 }
 
+fn ripe_routes(found: &RouterFindings, ripe: &BTreeSet<Suspect>) -> Vec<Stale> {
+    let router = &found.router;
+    let is_ripe = |stale: &&Stale| ripe.contains(&Suspect::Route { router: router.clone(), stale: (*stale).clone() });
+    found.stale.iter().filter(is_ripe).cloned().collect()
+}
+
+/// With how many pairs go.
+fn strip(found: &StalePairs, ripe: &BTreeSet<Suspect>) -> Option<(Step, usize)> {
+    let port = &found.port.id;
+    let is_ripe = |pair: &&AddressPair| ripe.contains(&Suspect::Pair { port: port.clone(), pair: (*pair).clone() });
+    let pairs: Vec<_> = found.pairs.iter().filter(is_ripe).cloned().collect();
+    let n = pairs.len();
+    (n > 0).then(|| (Step::Strip { node: found.node.clone(), port: found.port.clone(), pairs }, n))
+}
+
 impl Plan {
-    fn remove_routes(&mut self, found: &RouterFindings, ripe: &BTreeSet<Suspect>, rules: &Rules) {
-        let router = &found.router;
-        let is_ripe =
-            |stale: &&Stale| ripe.contains(&Suspect::Route { router: router.clone(), stale: (*stale).clone() });
-        let stale: Vec<_> = found.stale.iter().filter(is_ripe).cloned().collect();
-        match rules.limit(found.pod_routes()) {
-            _ if stale.is_empty() => {}
-            limit if stale.len() > limit => {
-                self.brakes.push(Brake { place: format!("router {router}"), removals: stale.len(), limit });
+    fn put_back(&mut self, findings: &Findings, overwritten: &BTreeSet<String>) {
+        for found in findings.routers.iter().filter(|found| overwritten.contains(&found.router)) {
+            if !found.missing.is_empty() {
+                self.steps.push(Step::PutBack { router: found.router.clone(), routes: found.missing.clone() });
             }
-            _ => self.steps.push(Step::Remove { router: router.clone(), stale }),
+        }
+        for found in findings.pairs.iter().filter(|found| overwritten.contains(&found.port.id)) {
+            if !found.lacking.is_empty() {
+                let (node, port, pairs) = (found.node.clone(), found.port.clone(), found.lacking.clone());
+                self.steps.push(Step::Allow { node, port, pairs });
+            }
         }
     }
 
-    fn strip_pairs(&mut self, findings: &Findings, ripe: &BTreeSet<Suspect>, rules: &Rules) {
-        let mut strips = Vec::new();
-        for found in &findings.pairs {
-            let port = &found.port.id;
-            let is_ripe =
-                |pair: &&AddressPair| ripe.contains(&Suspect::Pair { port: port.clone(), pair: (*pair).clone() });
-            let pairs: Vec<_> = found.pairs.iter().filter(is_ripe).cloned().collect();
-            if !pairs.is_empty() {
-                strips.push(Step::Strip { node: found.node.clone(), port: found.port.clone(), pairs });
-            }
-        }
-        if strips.len() > rules.max_removals {
-            let place = "the Nodes' ports".to_owned();
-            self.brakes.push(Brake { place, removals: strips.len(), limit: rules.max_removals });
+    fn remove_routes(&mut self, found: &RouterFindings, stale: Vec<Stale>, rules: &Rules) {
+        let (router, limit) = (&found.router, rules.limit(found.pod_routes()));
+        if stale.len() > limit {
+            self.brakes.push(Brake { place: format!("router {router}"), removals: stale.len(), limit });
         } else {
-            self.steps.extend(strips);
+            self.steps.push(Step::Remove { router: router.clone(), stale });
         }
+    }
+}
+
+impl Plan {
+    /// For people: what goes and what comes, place by place.
+    #[must_use]
+    pub fn diffs(&self) -> Vec<Diff> {
+        let diff = |step: &Step| match step {
+            Step::Remove { router, stale } => {
+                Diff::of(format!("router {router}"), stale.iter().map(|stale| format!("- {stale}")))
+            }
+            Step::PutBack { router, routes } => {
+                Diff::of(format!("router {router}"), routes.iter().map(|route| format!("+ {route}")))
+            }
+            Step::Allow { node, port, pairs } => {
+                let come = pairs.iter().map(|pair| format!("+ allowed address pair {}", pair.range));
+                Diff::of(format!("port {} of Node {node}", port.id), come)
+            }
+            Step::Strip { node, port, pairs } => {
+                let gone = pairs.iter().map(|pair| format!("- allowed address pair {}", pair.range));
+                Diff::of(format!("port {} of Node {node}", port.id), gone)
+            }
+        };
+        let held = self.brakes.iter().map(|brake| Diff::of(brake.place.clone(), [format!("! {brake}")]));
+        self.steps.iter().map(diff).chain(held).collect()
     }
 }
 
@@ -117,9 +163,11 @@ impl fmt::Display for Step {
         match self {
             Self::Remove { router, stale } => write!(f, "router {router}: remove {}", join(stale)),
             Self::PutBack { router, routes } => write!(f, "router {router}: put back {}", join(routes)),
+            Self::Allow { node, port, pairs } => {
+                write!(f, "port {} of Node {node}: allow {} again", port.id, ranges(pairs))
+            }
             Self::Strip { node, port, pairs } => {
-                let ranges: Vec<_> = pairs.iter().map(|pair| pair.range.as_str()).collect();
-                write!(f, "port {} of Node {node}: no longer allow {}", port.id, ranges.join(", "))
+                write!(f, "port {} of Node {node}: no longer allow {}", port.id, ranges(pairs))
             }
         }
     }
@@ -130,6 +178,10 @@ impl fmt::Display for Brake {
         let Self { place, removals, limit } = self;
         write!(f, "{removals} removals at {place} are more than the {limit} of one pass, so none is made")
     }
+}
+
+fn ranges(pairs: &[AddressPair]) -> String {
+    pairs.iter().map(|pair| pair.range.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 fn join(items: &[impl fmt::Display]) -> String {

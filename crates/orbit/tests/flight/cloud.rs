@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use groundcrew_core::leader::Term;
 use groundcrew_core::provider::{
-    AddressPair, ErrorKind, Instance, InstanceGroup, InstanceState, Instances, Listing, NewRule, Port, Ports,
+    Access, AddressPair, ErrorKind, Instance, InstanceGroup, InstanceState, Instances, Listing, NewRule, Port, Ports,
     ProviderError, Reboot, Route, RouteLimit, Router, Routes, SecurityGroup, SecurityGroups, Subnet,
 };
 use groundcrew_openstack_cloud::OpenStack;
@@ -21,6 +21,7 @@ pub(crate) struct Cloud {
     servers: Arc<Mutex<BTreeMap<String, Instance>>>,
     orders: Arc<Mutex<Vec<String>>>,
     refuses: Arc<AtomicBool>,
+    down: Arc<AtomicBool>,
 }
 
 impl Cloud {
@@ -46,6 +47,16 @@ impl Cloud {
         self.refuses.store(refuses, Ordering::SeqCst);
     }
 
+    /// Whether it answers nobody from now on.
+    pub(crate) fn down(&self, down: bool) {
+        self.down.store(down, Ordering::SeqCst);
+    }
+
+    fn up(&self) -> Done<()> {
+        let down = self.down.load(Ordering::SeqCst);
+        if down { Err(ProviderError::new(ErrorKind::Unavailable, "the cloud is down")) } else { Ok(()) }
+    }
+
     /// What was ordered so far, as `Soft a`, or `no Soft a` where it was refused.
     pub(crate) fn orders(&self) -> Vec<String> {
         self.orders.lock().unwrap().clone()
@@ -61,8 +72,19 @@ impl Cloud {
     }
 }
 
+impl Access for Cloud {
+    async fn roles(&self) -> Done<BTreeSet<String>> {
+        self.up()?;
+        match &self.neutron {
+            Some(openstack) => openstack.roles().await,
+            None => Ok(BTreeSet::from(["member".into()])),
+        }
+    }
+}
+
 impl Instances for Cloud {
     async fn instances(&self) -> Done<Listing<Instance>> {
+        self.up()?;
         Ok(Listing::complete(self.servers.lock().unwrap().values().cloned().collect()))
     }
 

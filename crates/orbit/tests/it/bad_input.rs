@@ -1,21 +1,25 @@
 //! Clouds that are wrong, half or gone: a clear word, and nothing deleted.
 
-use std::collections::BTreeSet;
+use std::time::Duration;
 
-use groundcrew_core::provider::ErrorKind;
+use groundcrew_core::leader::Term;
+use groundcrew_core::provider::{ErrorKind, Routes};
 use groundcrew_orbit::routegc::findings::Lock;
-use groundcrew_orbit::routegc::nodes::Node;
 use groundcrew_orbit::routegc::observe::ObserveError;
 use groundcrew_orbit::routegc::rules::Rules;
 use groundcrew_testkit::openstack::Method;
-use groundcrew_testkit::openstack::fake::{Reply, catalog};
+use groundcrew_testkit::openstack::fake::{PASSWORD, Reply, catalog};
+use openstack_client::{Auth, Credential, Secret};
 use serde_json::{Value, json};
 
-use crate::world::{Passes, World, address, node, own, route, rules};
+use crate::world::{Passes, World, address, own, rules};
 
 /// Nodes n1 to n3 and an orphan that was seen often enough to go.
 async fn about_to_collect() -> (World, Passes) {
-    let mut world = World::model().await;
+    about_to_collect_in(World::model().await).await
+}
+
+async fn about_to_collect_in(mut world: World) -> (World, Passes) {
     for i in 1..=3 {
         world.join(i).await;
     }
@@ -28,7 +32,8 @@ async fn about_to_collect() -> (World, Passes) {
 /// Makes passes, each of which must fail with these words or be locked, and checks that nothing was written.
 async fn nothing_goes(world: &World, passes: &mut Passes, words: &str) {
     let before = world.routes().await;
-    for _ in 0..3 {
+    // Ten minutes lie between two passes.
+    for _ in 0..6 {
         match passes.pass(&world.nodes).await {
             Ok(pass) => {
                 let said = pass.findings.lock.map(|lock| lock.to_string()).unwrap_or_default();
@@ -55,6 +60,33 @@ async fn a_wrong_password_deletes_nothing() {
     world.fake().fake.refuse(false);
     let pass = passes.pass(&world.nodes).await.unwrap();
     assert_eq!(pass.plan.steps, [], "every age begins anew");
+}
+
+#[tokio::test]
+async fn an_application_credential_that_expired_deletes_nothing() {
+    let credential = Credential::Id("credential-1".into());
+    let auth = Auth::ApplicationCredential { credential, secret: Secret::new(PASSWORD) };
+    let (world, mut passes) = about_to_collect_in(World::model_as(auth).await).await;
+    world.fake().fake.refuse(true);
+    world.fake().fake.revoke();
+    nothing_goes(&world, &mut passes, "keystone refuses application credential credential-1").await;
+    world.fake().fake.refuse(false);
+    let pass = passes.pass(&world.nodes).await.unwrap();
+    assert_eq!(pass.plan.steps, [], "every age begins anew");
+}
+
+#[tokio::test]
+async fn a_locked_server_keeps_the_routes_through_it_and_its_lock() {
+    let (mut world, mut passes) = about_to_collect().await;
+    world.boot(7).await;
+    world.fake().change("servers", "n7", &json!({"locked": true}));
+    world.add(&[own(7)]).await;
+    let removed = passes.settle(&world.nodes).await.removed;
+    assert_eq!(removed.len(), 1, "nobody has the next hop of the other one");
+    assert_eq!(world.routes().await, [1, 2, 3, 7].map(own).into());
+    let calls = world.fake().fake.lines();
+    let orders = calls.iter().filter(|line| line.contains("/servers/") && !line.starts_with("GET "));
+    assert_eq!(orders.count(), 0, "{calls:?}");
 }
 
 #[tokio::test]
@@ -251,20 +283,43 @@ async fn a_pass_over_31_routes_and_nodes_makes_six_calls() {
 }
 
 #[tokio::test]
-async fn the_same_pod_range_in_two_clusters_on_one_router_costs_neither_a_route() {
+async fn a_match_on_page_2_keeps_its_route() {
+    let (world, mut passes) = about_to_collect().await;
+    // n9's address is a server's after all, which only the second page shows.
+    world.fake().boot("n9", &address(9));
+    let (mut first, url) = (world.fake().everything()["servers"].clone(), world.fake().fake.url());
+    let last = first.remove("n9").unwrap();
+    let (first, last) = (first.into_values().collect::<Vec<_>>(), vec![last]);
+    world.fake().fault(move |seen| {
+        if seen.line.contains("marker=n3") {
+            return Some(Reply::ok(&json!({"servers": last})));
+        }
+        let next = json!([{"rel": "next", "href": format!("{url}/compute/v2.1/servers/detail?marker=n3")}]);
+        let page = || Reply::ok(&json!({"servers": first, "servers_links": next}));
+        seen.line.contains("/servers/detail").then(page)
+    });
+    assert!(passes.settle(&world.nodes).await.removed.is_empty());
+    assert!(world.routes().await.contains(&own(9)));
+    world.fake().heal();
+    world.fake().forget("servers", "n9");
+    assert_eq!(passes.settle(&world.nodes).await.removed.len(), 1, "without it, the route goes");
+}
+
+#[tokio::test]
+async fn a_limit_that_is_told_with_400_or_with_409_is_a_full_router() {
     let mut world = World::model().await;
-    for i in 1..=2 {
-        world.join(i).await;
+    world.join(1).await;
+    for (status, kind, message) in [
+        (400, "RoutesExhausted", "Unable to complete operation for r. The number of routes exceeds the maximum 31."),
+        (409, "OverQuota", "Quota exceeded for resources: ['router_route']."),
+    ] {
+        world.fake().fault(move |seen| {
+            let body = json!({"NeutronError": {"type": kind, "message": message, "detail": ""}});
+            seen.line.starts_with("PUT ").then(|| Reply::json(status, &body))
+        });
+        let cloud = world.cloud(Duration::from_secs(5));
+        let full = cloud.add_routes(&world.router, &[own(9)], &Term::alone("test")).await.unwrap_err();
+        assert_eq!((full.kind(), full.response().reason), (ErrorKind::Quota, "RouterFull"), "{full}");
+        assert!(!full.maybe_applied());
     }
-    // The other cluster's Nodes: servers of the same project that are no Nodes here.
-    let mut theirs = BTreeSet::new();
-    for i in 100..=101u8 {
-        world.boot(i).await;
-        theirs.insert(route(&format!("100.100.{}.0/24", i - 99), &address(i)));
-    }
-    world.add(&theirs.iter().cloned().collect::<Vec<_>>()).await;
-    assert!(world.collect(rules()).settle(&world.nodes).await.removed.is_empty());
-    let other: Vec<_> = (100..=101u8).map(|i| Node { pod_ranges: node(i - 99).pod_ranges, ..node(i) }).collect();
-    assert!(world.collect(rules()).settle(&other).await.removed.is_empty(), "nor the other way round");
-    assert_eq!(world.routes().await, (1..=2).map(own).chain(theirs).collect());
 }

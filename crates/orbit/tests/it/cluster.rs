@@ -134,8 +134,7 @@ async fn in_a_cluster_a_dry_run_shows_a_leader_removes_and_everybody_is_told() {
     let before = world.routes().await;
     let (control_plane, client) = cluster(&world).await;
     let namespace = control_plane.namespace("routegc").await.unwrap();
-    let series =
-        |state: &str| format!("groundcrew_routegc_routes_count{{router=\"{}\",state=\"{state}\"}}", world.router);
+    let series = |state: &str| format!("groundcrew_routegc_routes{{router=\"{}\",state=\"{state}\"}}", world.router);
 
     let dry = Running::start(&world, &control_plane, &namespace, &["--dry-run"]).await;
     dry.until("groundcrew_routegc_passes_total{outcome=\"ok\"}", |passes| passes >= 5.0).await;

@@ -4,6 +4,8 @@
 
 mod bad_input;
 mod cluster;
+mod model;
+mod race;
 mod real;
 mod routes;
 mod world;

@@ -1,11 +1,15 @@
-//! Test bodies for both clouds, so that the model cannot lie: each is run on the model here and on real services in `real`.
+//! Test bodies for both clouds, so that the model cannot lie: each is run in `model`, on real services in `real`, and with
+//! real servers in `e2e/tests/openstack`.
+
+use std::collections::BTreeSet;
 
 use groundcrew_core::provider::Route;
 use groundcrew_orbit::routegc::findings::{Class, Why};
+use groundcrew_orbit::routegc::nodes::Node;
 use groundcrew_testkit::openstack::Method;
 use serde_json::{Value, json};
 
-use crate::world::{World, node, own, route, rules};
+use crate::world::{World, address, node, own, route, rules};
 
 /// Nodes n1 to n4, and a route of n9, which is gone.
 pub(crate) async fn an_orphan_goes_and_the_rest_stays(world: &mut World) {
@@ -82,15 +86,19 @@ pub(crate) async fn a_full_router_is_known_by_its_quota(world: &mut World) {
     assert_eq!((room.used, room.missing, room.is_short()), (28, 1, true));
 }
 
-macro_rules! on_the_model {
-    ($($body:ident),*) => { mod model { $(#[tokio::test] async fn $body() {
-        super::$body(&mut crate::world::World::model().await).await;
-    })* } };
+/// The other cluster's Nodes are servers of the same project that are no Nodes here.
+pub(crate) async fn the_same_pod_range_in_two_clusters_on_one_router_costs_neither_a_route(world: &mut World) {
+    for i in 1..=2 {
+        world.join(i).await;
+    }
+    let mut theirs = BTreeSet::new();
+    for i in 100..=101u8 {
+        world.boot(i).await;
+        theirs.insert(route(&format!("100.100.{}.0/24", i - 99), &address(i)));
+    }
+    world.add(&theirs.iter().cloned().collect::<Vec<_>>()).await;
+    assert!(world.collect(rules()).settle(&world.nodes).await.removed.is_empty());
+    let other: Vec<_> = (100..=101u8).map(|i| Node { pod_ranges: node(i - 99).pod_ranges, ..node(i) }).collect();
+    assert!(world.collect(rules()).settle(&other).await.removed.is_empty(), "nor the other way round");
+    assert_eq!(world.routes().await, (1..=2).map(own).chain(theirs).collect());
 }
-on_the_model!(
-    an_orphan_goes_and_the_rest_stays,
-    a_stale_duplicate_goes_and_its_twin_stays,
-    what_has_a_living_next_hop_is_left_alone,
-    a_range_that_a_node_had_once_is_taken_from_its_port,
-    a_full_router_is_known_by_its_quota
-);

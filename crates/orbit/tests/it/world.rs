@@ -34,9 +34,12 @@ pub(crate) struct World {
     pub(crate) router: String,
     network: String,
     subnet: String,
+    has_nova: bool,
     /// On real services without Nova: what Nova would say.
     servers: BTreeMap<String, IpAddr>,
     pub(crate) nodes: Vec<Node>,
+    /// Has the cloud say that it cannot change single routes.
+    pub(crate) whole_lists_only: bool,
     _turn: Option<MutexGuard<'static, ()>>,
 }
 
@@ -48,24 +51,34 @@ static TURN: Mutex<()> = Mutex::const_new(());
 
 impl World {
     pub(crate) async fn model() -> Self {
+        Self::model_as(password("demo", "kluster", fake::PASSWORD)).await
+    }
+
+    pub(crate) async fn model_as(auth: Auth) -> Self {
         let model = Model::start().await.unwrap();
         // Little patience with faults that are meant to last.
-        let config = config(&model.fake.url(), "demo", "kluster", fake::PASSWORD);
+        let config = config(&model.fake.url(), auth);
         let config = config.attempt_timeout(Duration::from_secs(10)).retry_for(Duration::from_secs(2));
         Self::new(Backend::Model(model), config, None).await
     }
 
     pub(crate) async fn real(name: &str) -> Self {
+        Self::on(lab::shared().await.unwrap(), name).await
+    }
+
+    /// A project of a real cloud, with Nova or without.
+    pub(crate) async fn on(cloud: &lab::Cloud, name: &str) -> Self {
         let turn = TURN.lock().await;
-        let cloud = lab::shared().await.unwrap();
         let project = cloud.project(name).await.unwrap();
-        let config = config(&cloud.auth_url(), &project.name, &project.name, lab::PASSWORD);
-        Self::new(Backend::Real(project), config, Some(turn)).await
+        let config = config(&cloud.auth_url(), password(&project.name, &project.name, lab::PASSWORD));
+        let has_nova = project.has(Service::Compute);
+        Self { has_nova, ..Self::new(Backend::Real(project), config, Some(turn)).await }
     }
 
     async fn new(backend: Backend, config: Config, turn: Option<MutexGuard<'static, ()>>) -> Self {
         let mut world = Self {
             _turn: turn,
+            has_nova: matches!(backend, Backend::Model(_)),
             backend,
             client: Client::new(config).unwrap(),
             router: String::new(),
@@ -73,6 +86,7 @@ impl World {
             subnet: String::new(),
             servers: BTreeMap::new(),
             nodes: Vec::new(),
+            whole_lists_only: false,
         };
         world.network = world.make("network", json!({"name": "nodes"})).await;
         let subnet =
@@ -93,11 +107,15 @@ impl World {
 
     /// The answer to a request that must succeed.
     pub(crate) async fn ask(&self, method: Method, path: &str, body: &Value) -> Value {
+        self.try_ask(method, path, body).await.unwrap()
+    }
+
+    async fn try_ask(&self, method: Method, path: &str, body: &Value) -> anyhow::Result<Value> {
         match &self.backend {
-            Backend::Model(model) => model.ask(&method, path, body).unwrap(),
+            Backend::Model(model) => model.ask(&method, path, body),
             Backend::Real(project) => {
                 let body = (!body.is_null()).then_some(body);
-                project.ask(Service::Network, method, path, body).await.unwrap().ok().unwrap()
+                project.ask(Service::Network, method, path, body).await?.ok()
             }
         }
     }
@@ -110,10 +128,18 @@ impl World {
     /// A server at 10.180.1.<i>, with its port. Gives the port.
     pub(crate) async fn boot(&mut self, i: u8) -> String {
         let (name, address) = (format!("n{i}"), address(i));
-        let port = json!({
-            "network_id": self.network, "device_id": name, "device_owner": "compute:nova",
-            "fixed_ips": [{"subnet_id": self.subnet, "ip_address": address}],
+        let mut port = json!({
+            "network_id": self.network, "fixed_ips": [{"subnet_id": self.subnet, "ip_address": address}],
         });
+        if let Backend::Real(project) = &self.backend
+            && self.has_nova
+        {
+            let port = self.make("port", port).await;
+            project.boot(&name, json!({"port": port})).await.unwrap();
+            return port;
+        }
+        port["device_id"] = json!(name);
+        port["device_owner"] = json!("compute:nova");
         let port = self.make("port", port).await;
         if let Backend::Model(model) = &self.backend {
             model.boot(&name, &address);
@@ -135,9 +161,13 @@ impl World {
     }
 
     pub(crate) async fn change(&self, verb: &str, routes: &[Route]) {
+        self.try_change(verb, routes).await.unwrap();
+    }
+
+    pub(crate) async fn try_change(&self, verb: &str, routes: &[Route]) -> anyhow::Result<()> {
         let route = |route: &Route| json!({"destination": route.destination, "nexthop": route.next_hop});
         let body = json!({"router": {"routes": routes.iter().map(route).collect::<Vec<_>>()}});
-        self.ask(Method::PUT, &format!("v2.0/routers/{}/{verb}", self.router), &body).await;
+        self.try_ask(Method::PUT, &format!("v2.0/routers/{}/{verb}", self.router), &body).await.map(drop)
     }
 
     pub(crate) async fn routes(&self) -> BTreeSet<Route> {
@@ -151,8 +181,8 @@ impl World {
     /// The cloud for writes that take so long at most.
     pub(crate) fn cloud(&self, deadline: Duration) -> Cloud {
         let openstack = OpenStack::new(self.client.clone(), deadline);
-        let servers = matches!(self.backend, Backend::Real(_)).then(|| self.servers.clone());
-        Cloud { openstack, servers }
+        let servers = (!self.has_nova).then(|| self.servers.clone());
+        Cloud { openstack, servers, whole_lists_only: self.whole_lists_only }
     }
 
     /// The router is found by the Nodes.
@@ -197,6 +227,7 @@ impl Passes {
 pub(crate) struct Cloud {
     openstack: OpenStack,
     servers: Option<BTreeMap<String, IpAddr>>,
+    whole_lists_only: bool,
 }
 
 pub(crate) fn rules() -> Rules {
@@ -219,6 +250,7 @@ pub(crate) fn node(i: u8) -> Node {
     Node {
         name: format!("n{i}"),
         uid: format!("uid-{i}"),
+        server: None,
         pod_ranges: vec![format!("100.100.{i}.0/24").parse().unwrap()],
         addresses: vec![address(i).parse().unwrap()],
     }
@@ -232,13 +264,16 @@ pub(crate) fn own(i: u8) -> Route {
     route(&format!("100.100.{i}.0/24"), &address(i))
 }
 
-fn config(url: &str, user: &str, project: &str, password: &str) -> Config {
+fn password(user: &str, project: &str, password: &str) -> Auth {
     let domain = || Domain::Id("default".into());
-    let auth = Auth::Password {
+    Auth::Password {
         user: User::Name(user.into(), domain()),
         password: Secret::new(password),
         project: Project::Name(project.into(), domain()),
-    };
+    }
+}
+
+fn config(url: &str, auth: Auth) -> Config {
     Config::new(url, auth).unwrap().region(REGION)
 }
 
@@ -253,7 +288,7 @@ impl Routes for Cloud {
         self.openstack.route_limit(router).await
     }
     async fn single_routes(&self) -> Result<bool, ProviderError> {
-        self.openstack.single_routes().await
+        Ok(!self.whole_lists_only && self.openstack.single_routes().await?)
     }
     async fn add_routes(&self, id: &str, routes: &[Route], term: &Term) -> Result<(), ProviderError> {
         self.openstack.add_routes(id, routes, term).await

@@ -2,14 +2,17 @@
 
 mod ladder;
 mod plan;
+mod probes;
+mod push;
 mod routes;
 mod security;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use groundcrew_api::node_repair::RepairStep;
-use groundcrew_core::provider::{Device, Instance, InstanceState, Port};
+use groundcrew_api::node_repair::{RepairOutcome, RepairStep};
+use groundcrew_core::provider::{Device, Instance, InstanceState, Port, PortAddress};
 use jiff::Timestamp;
 
 use super::fleet::{Marks, fleet};
@@ -54,16 +57,22 @@ pub(super) fn instance(id: &str) -> Instance {
     }
 }
 
+/// Of a server, by the first letter of its id.
+pub(super) fn address(server: &str) -> IpAddr {
+    Ipv4Addr::new(10, 9, 0, server.as_bytes()[0]).into()
+}
+
 pub(super) fn node(server: &str, unready: Option<Duration>) -> Node {
     Node {
         name: format!("name-{server}"),
         uid: format!("uid-{server}"),
         server: Some(server.into()),
         foreign: false,
-        addresses: vec![],
+        addresses: vec![address(server)],
         pod_ranges: vec![],
         troubles: BTreeMap::new(),
         unready_since: unready.map(ago),
+        cordoned: false,
         paused: false,
     }
 }
@@ -77,6 +86,8 @@ pub(super) struct Cluster {
     pub(super) taken: BTreeMap<String, Taken>,
     pub(super) complete: bool,
     pub(super) steady: Duration,
+    /// How long all unready Nodes have been seen so.
+    pub(super) unready: Duration,
     /// How long all servers without a Node have been seen so.
     pub(super) nodeless: Duration,
 }
@@ -93,6 +104,7 @@ impl Default for Cluster {
             taken: BTreeMap::new(),
             complete: true,
             steady: HOUR,
+            unready: HOUR,
             nodeless: HOUR,
         }
     }
@@ -103,11 +115,13 @@ impl Cluster {
         let fleet = fleet(&self.nodes, &self.instances, &self.marks);
         let alone = fleet.iter().filter(|member| member.node.is_none());
         let nodeless = alone.map(|member| (member.instance.id.clone(), self.nodeless)).collect();
+        let unready = self.nodes.iter().filter_map(|node| Some((node.spell()?, self.unready))).collect();
         let view = View {
             fleet: &fleet,
-            has_nodes: !self.nodes.is_empty(),
+            nodes: &self.nodes,
             complete: self.complete,
             steady: self.steady,
+            unready: &unready,
             nodeless: &nodeless,
             taken: &self.taken,
             now: now(),
@@ -128,17 +142,27 @@ impl Cluster {
         })
     }
 
+    /// A step that the cloud is known to have taken.
     pub(super) fn take(&mut self, id: &str, step: RepairStep, before: Duration) {
-        self.taken.insert(id.into(), Taken { step, at: ago(before) });
+        self.note(id, step, before, RepairOutcome::Ordered, 0);
+    }
+
+    pub(super) fn note(&mut self, id: &str, step: RepairStep, before: Duration, outcome: RepairOutcome, refusals: u32) {
+        self.taken.insert(id.into(), Taken { step, at: ago(before), outcome, refusals });
     }
 }
 
+/// A port of a server is where its Node is.
 pub(super) fn port(id: &str, device: Device, groups: Option<&[&str]>) -> Port {
+    let addresses = match &device {
+        Device::Server(server) => vec![PortAddress { subnet: "s".into(), address: address(server) }],
+        _ => vec![],
+    };
     Port {
         id: id.into(),
         network: "n".into(),
         device,
-        addresses: vec![],
+        addresses,
         secured: true,
         groups: groups.map(|ids| ids.iter().map(|id| (*id).to_owned()).collect()),
         pairs: None,

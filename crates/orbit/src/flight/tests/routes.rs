@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use groundcrew_core::provider::{Route, RouteLimit, Router};
 
 use super::node;
+use crate::flight::conditions::{Change, Kind, changes};
 use crate::flight::nodes::Node;
-use crate::flight::routes::{Table, changes};
+use crate::flight::observe::Observed;
+use crate::flight::routes::{Table, troubles};
 
-fn with_pods(server: &str, number: u8) -> Node {
+pub(super) fn with_pods(server: &str, number: u8) -> Node {
     Node {
         addresses: vec![format!("10.0.0.{number}").parse().unwrap()],
         pod_ranges: vec![format!("10.1.{number}.0/24").parse().unwrap()],
@@ -16,7 +18,7 @@ fn with_pods(server: &str, number: u8) -> Node {
     }
 }
 
-fn table(pairs: &[(&str, &str)], limit: u64) -> Table {
+pub(super) fn table(pairs: &[(&str, &str)], limit: u64) -> Table {
     let routes = pairs.iter().map(|(to, via)| Route { destination: (*to).into(), next_hop: (*via).into() }).collect();
     let name = String::new();
     Table {
@@ -26,8 +28,10 @@ fn table(pairs: &[(&str, &str)], limit: u64) -> Table {
 }
 
 fn told(nodes: &[Node], table: Table) -> Vec<String> {
-    let changes = changes(nodes, &[table], 31);
-    changes.into_iter().map(|(node, (kind, trouble))| format!("{} {kind} {trouble:?}", node.name)).collect()
+    let observed = Observed { tables: vec![table], ..Observed::default() };
+    let changes = changes(nodes, &Kind::ALL.into(), troubles(nodes, &observed, 31));
+    let told = |change: Change<'_>| format!("{} {} {:?}", change.node.name, change.kind.name(), change.words);
+    changes.into_iter().map(told).collect()
 }
 
 #[test]
@@ -60,7 +64,7 @@ fn a_route_that_only_leads_elsewhere_is_missing_and_astray() {
 #[test]
 fn what_a_node_shows_already_is_not_written_again_and_what_ended_is_taken_back_once() {
     let trouble = "no route leads to its pods: 10.1.1.0/24".to_owned();
-    let shows = Node { troubles: BTreeMap::from([("RouteMissing", trouble)]), ..with_pods("a", 1) };
+    let shows = Node { troubles: BTreeMap::from([(Kind::RouteMissing, trouble)]), ..with_pods("a", 1) };
     assert_eq!(told(std::slice::from_ref(&shows), table(&[], 31)), [""; 0]);
     assert_eq!(told(&[shows], table(&[("10.1.1.0/24", "10.0.0.1")], 31)), ["name-a RouteMissing None"]);
 }
@@ -74,5 +78,25 @@ fn a_router_that_is_nearly_full_is_told_on_every_node() {
 
 #[test]
 fn without_a_router_nothing_is_said_about_routes() {
-    assert!(changes(&[with_pods("a", 1)], &[], 31).is_empty());
+    assert!(troubles(&[with_pods("a", 1)], &Observed::default(), 31).is_empty());
+}
+
+#[test]
+fn of_several_routers_each_counts_the_routes_that_its_own_nodes_miss() {
+    // Two Nodes near each router; all routes of those near `r` are missing.
+    let near = |number: u8| with_pods(&format!("a{number}"), number);
+    let far = |number: u8| Node { addresses: vec![format!("10.0.9.{number}").parse().unwrap()], ..near(number) };
+    let nodes = [near(1), near(2), far(3), far(4)];
+    let mut other = table(&[("10.1.3.0/24", "10.0.9.3"), ("10.1.4.0/24", "10.0.9.4")], 6);
+    other.router.id = "s".into();
+    let range = |range: &str| vec![range.parse().unwrap()];
+    let mut observed = Observed { tables: vec![table(&[], 6), other], ..Observed::default() };
+    observed.near = BTreeMap::from([("r".into(), range("10.0.0.0/24")), ("s".into(), range("10.0.9.0/24"))]);
+    let quota = |observed: &Observed| {
+        let found = troubles(&nodes, observed, 31);
+        found.iter().any(|trouble| trouble.kind == Kind::RouteQuotaNearLimit)
+    };
+    assert!(!quota(&observed), "s misses none, and has room for one more");
+    observed.tables[0].limit = RouteLimit::At(4);
+    assert!(quota(&observed), "r misses two");
 }

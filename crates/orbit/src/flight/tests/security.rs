@@ -87,3 +87,31 @@ fn only_ports_of_the_clusters_servers_that_can_have_the_group_and_lack_it_get_it
     let bare: Vec<_> = bare_ports(&ports, &fleet, "g").map(|(_, port)| port.id.as_str()).collect();
     assert_eq!(bare, ["bare"]);
 }
+
+#[test]
+fn a_port_on_a_network_on_which_no_node_has_its_address_is_not_opened() {
+    let (nodes, mut new) = ([node("a", None)], instance("new"));
+    new.tags.insert("ours".into());
+    let instances = [instance("a"), new];
+    let marks = Marks { tag: Some("ours".into()), ..Marks::default() };
+    let fleet = fleet(&nodes, &instances, &marks);
+    let of = |server: &str, network: &str| Port {
+        network: network.into(),
+        ..port(&format!("{server}-{network}"), Device::Server(server.into()), Some(&[]))
+    };
+    // The storage network has the range of the Nodes', and other addresses of it.
+    let storage = Port { addresses: vec![], ..of("a", "storage") };
+    let ports = [of("a", "nodes"), storage, of("new", "nodes"), of("new", "storage")];
+    let bare: Vec<_> = bare_ports(&ports, &fleet, "g").map(|(_, port)| port.id.as_str()).collect();
+    assert_eq!(bare, ["a-nodes", "new-nodes"]);
+}
+
+#[test]
+fn a_server_whose_addresses_are_not_its_nodes_gets_no_group() {
+    let mut other = instance("a");
+    other.addresses = vec!["10.77.0.1".parse().unwrap()];
+    let (nodes, instances) = ([node("a", None)], [other]);
+    let fleet = fleet(&nodes, &instances, &Marks::default());
+    let ports = [port("bare", Device::Server("a".into()), Some(&[]))];
+    assert_eq!(bare_ports(&ports, &fleet, "g").count(), 0);
+}

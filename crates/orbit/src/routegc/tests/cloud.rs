@@ -20,7 +20,7 @@ pub(super) enum Fate {
     Refused,
 }
 
-type Meanwhile = Box<dyn FnOnce(&mut Vec<Route>) + Send>;
+type Meanwhile<T> = Box<dyn FnOnce(&mut Vec<T>) + Send>;
 
 pub(super) struct State {
     pub(super) routes: Vec<Route>,
@@ -29,10 +29,14 @@ pub(super) struct State {
     pub(super) servers: Vec<Instance>,
     pub(super) incomplete: BTreeSet<&'static str>,
     pub(super) single: bool,
+    /// Whether it does not even tell what it can do.
+    pub(super) deaf: bool,
     pub(super) limit: RouteLimit,
     pub(super) fate: Option<Fate>,
     /// Done between the next read of the router and the write after it.
-    pub(super) meanwhile: Option<Meanwhile>,
+    pub(super) meanwhile: Option<Meanwhile<Route>>,
+    /// The same of a port.
+    pub(super) meanwhile_ports: Option<Meanwhile<Port>>,
     pub(super) revision: i64,
     /// Whether a changed revision is noticed.
     pub(super) compares: bool,
@@ -43,7 +47,8 @@ pub(super) struct State {
 pub(super) struct MemoryCloud(Arc<Mutex<State>>);
 
 impl MemoryCloud {
-    /// A router r1 on subnet s1, 10.0.0.0/24, and a server with its port for each of these last octets.
+    /// A router r1 on subnet s1, 10.0.0.0/24, and a server with its port for each of these last octets. Any other router has
+    /// the same routes.
     pub(super) fn new(servers: impl IntoIterator<Item = u8>) -> Self {
         let cloud = Self(Arc::new(Mutex::new(State {
             routes: Vec::new(),
@@ -57,9 +62,11 @@ impl MemoryCloud {
             servers: Vec::new(),
             incomplete: BTreeSet::new(),
             single: true,
+            deaf: false,
             limit: RouteLimit::At(1_000),
             fate: None,
             meanwhile: None,
+            meanwhile_ports: None,
             revision: 1,
             compares: true,
             calls: Vec::new(),
@@ -183,7 +190,8 @@ impl Routes for MemoryCloud {
     }
 
     async fn single_routes(&self) -> Result<bool, ProviderError> {
-        Ok(self.lock().single)
+        let state = self.lock();
+        if state.deaf { Err(ProviderError::new(ErrorKind::Unavailable, "no answer")) } else { Ok(state.single) }
     }
 
     async fn add_routes(&self, _: &str, routes: &[Route], _: &Term) -> Result<(), ProviderError> {
@@ -214,7 +222,11 @@ impl Ports for MemoryCloud {
     }
 
     async fn port(&self, id: &str) -> Result<Port, ProviderError> {
-        let found = self.lock().ports.iter().find(|port| port.id == id).cloned();
+        let mut state = self.lock();
+        let found = state.ports.iter().find(|port| port.id == id).cloned();
+        if let Some(change) = state.meanwhile_ports.take() {
+            change(&mut state.ports);
+        }
         found.ok_or_else(|| ProviderError::new(ErrorKind::NotFound, "no such port"))
     }
 

@@ -41,6 +41,7 @@ fn node(i: u8) -> Node {
     Node {
         name: format!("n{i}"),
         uid: format!("uid-{i}"),
+        server: None,
         pod_ranges: vec![format!("100.100.{i}.0/24").parse().unwrap()],
         addresses: vec![format!("10.0.0.{i}").parse().unwrap()],
     }

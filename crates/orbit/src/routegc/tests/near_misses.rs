@@ -1,6 +1,6 @@
 //! What looks like an orphan and is none, and the other way round. One test a near miss.
 
-use groundcrew_core::provider::{Device, Subnet};
+use groundcrew_core::provider::{Device, Port, Subnet};
 
 use super::cloud::{MemoryCloud, port, server};
 use super::*;
@@ -186,11 +186,12 @@ async fn a_port_with_a_nodes_address_on_a_twin_network_is_another_clusters_and_k
         }
         cloud.lock().ports.extend(there);
     }
+    cloud.allow("port-1", &["100.100.1.0/24"]);
     for port in ["port-1", "twin-2", "twin-3"] {
         cloud.allow(port, &["100.100.9.0/24"]);
     }
     assert_eq!(Passes::new(rules()).settle(&cloud, &[node(1), node(2)]).await.stripped, 1);
-    assert_eq!(cloud.allowed("port-1"), [""; 0]);
+    assert_eq!(cloud.allowed("port-1"), ["100.100.1.0/24"]);
     assert_eq!(
         (cloud.allowed("twin-2"), cloud.allowed("twin-3")),
         (vec!["100.100.9.0/24".into()], vec!["100.100.9.0/24".into()])
@@ -208,6 +209,81 @@ async fn a_wider_twin_network_with_a_nodes_address_makes_no_next_hop_ours() {
     twin.network = "net2".into();
     cloud.lock().ports.push(twin);
     assert_eq!(why(&cloud, &nodes).await, Why::OffSubnets);
+}
+
+/// A network of the same range as the Nodes', with a router, on which others live.
+fn with_a_twin(cloud: &MemoryCloud, n: u8, router: &str, range: &str, hides_ports: bool) {
+    let (subnet, network) = (format!("s{n}"), format!("net{n}"));
+    let gateway = range.replace("0/24", "254");
+    let twin = Subnet { id: subnet.clone(), network: network.clone(), range: range.parse().unwrap(), hides_ports };
+    cloud.lock().subnets.push(twin);
+    let interface = port(&format!("{router}-{n}"), Device::Router(router.into()), &subnet, &gateway);
+    cloud.lock().ports.push(Port { network, ..interface });
+}
+
+#[tokio::test]
+async fn a_router_that_is_not_the_nodes_keeps_what_looks_like_a_duplicate() {
+    let (cloud, nodes) = with_an_orphan();
+    with_a_twin(&cloud, 2, "r2", "10.0.0.0/24", false);
+    // Another cluster's, whose pods and servers have our addresses: which of the two is right, only they know.
+    cloud.lock().routes = vec![own(1), route("100.100.1.0/24", "10.0.0.2"), route("100.100.9.0/24", "10.0.0.9")];
+    let mut passes = Passes::new(rules());
+    passes.routers = vec!["r2".into()];
+    assert!(passes.settle(&cloud, &nodes).await.removed.is_empty());
+    let (found, _) = passes.look(&cloud, &nodes).await;
+    let why: Vec<_> = found.routers[0].foreign.iter().map(|foreign| foreign.why.clone()).collect();
+    assert_eq!(why, [Why::OffSubnets, Why::OffSubnets]);
+}
+
+#[tokio::test]
+async fn a_next_hop_counts_only_on_subnets_of_its_own_router() {
+    let (cloud, mut nodes) = with_an_orphan();
+    // r1 is also on somebody's network, which does not show its ports and has the range of a subnet of ours behind r2.
+    with_a_twin(&cloud, 2, "r1", "10.1.0.0/24", true);
+    with_a_twin(&cloud, 3, "r2", "10.1.0.0/24", false);
+    let there = Port { network: "net3".into(), ..port("port-5", Device::Server("n5".into()), "s3", "10.1.0.5") };
+    cloud.lock().ports.push(there);
+    cloud.lock().servers.push(server("n5", "10.1.0.5"));
+    nodes.push(Node { addresses: vec!["10.1.0.5".parse().unwrap()], ..node(5) });
+    cloud.lock().routes = vec![own(1), route("100.100.9.0/24", "10.1.0.9")];
+    let mut passes = Passes::new(rules());
+    passes.routers = vec!["r1".into(), "r2".into()];
+    let (found, _) = passes.look(&cloud, &nodes).await;
+    assert_eq!(found.lock, None);
+    assert_eq!(found.routers[0].stale, [], "on r1, 10.1.0.9 may be anybody");
+    assert_eq!(found.routers[0].foreign[0].why, Why::OffSubnets);
+    assert_eq!(found.routers[1].stale.len(), 1, "on r2 it is on a subnet of ours, and nobody's");
+}
+
+#[tokio::test]
+async fn a_project_with_the_addresses_of_the_nodes_and_other_servers_is_not_ours() {
+    let (cloud, mut nodes) = with_an_orphan();
+    for node in &mut nodes {
+        node.server = Some(format!("elsewhere-{}", node.name));
+    }
+    let mut passes = Passes::new(rules());
+    assert!(passes.settle(&cloud, &nodes).await.removed.is_empty());
+    assert_eq!(passes.look(&cloud, &nodes).await.0.lock, Some(Lock::Elsewhere));
+    nodes[2].server = Some("n3".into());
+    assert_eq!(passes.settle(&cloud, &nodes).await.removed.len(), 1, "one that is there is enough");
+}
+
+#[tokio::test]
+async fn a_route_to_a_part_of_a_nodes_range_or_to_more_than_it_is_nobody_we_know() {
+    for destination in ["100.100.0.0/16", "100.100.2.0/23", "100.100.2.128/25", "100.100.3.7/32"] {
+        let (cloud, nodes) = with_an_orphan();
+        cloud.lock().routes.retain(|route| *route != own(9));
+        cloud.lock().routes.push(route(destination, "10.0.0.9"));
+        assert!(matches!(why(&cloud, &nodes).await, Why::Overlaps(_)), "{destination}");
+    }
+    let (cloud, nodes) = with_an_orphan();
+    cloud.lock().routes.retain(|route| *route != own(9));
+    cloud.lock().routes.extend([route("100.100.8.0/23", "10.0.0.9"), route("100.100.64.0/26", "10.0.0.9")]);
+    assert_eq!(
+        Passes::new(rules()).settle(&cloud, &nodes).await.removed.len(),
+        2,
+        "beside the Nodes' they are orphans"
+    );
 }
 
 #[tokio::test]

@@ -95,9 +95,13 @@ fn unbraked() -> Rules {
 fn removed(plan: &Plan) -> Vec<Route> {
     let routes = |step: &Step| match step {
         Step::Remove { stale, .. } => stale.iter().map(|stale| stale.route.clone()).collect(),
-        Step::PutBack { .. } | Step::Strip { .. } => vec![],
+        Step::PutBack { .. } | Step::Allow { .. } | Step::Strip { .. } => vec![],
     };
     plan.steps.iter().flat_map(routes).collect()
+}
+
+fn stripped(plan: &Plan) -> usize {
+    plan.steps.iter().map(|step| if let Step::Strip { pairs, .. } = step { pairs.len() } else { 0 }).sum()
 }
 
 proptest! {
@@ -160,12 +164,16 @@ proptest! {
     }
 
     #[test]
-    fn no_pass_removes_more_than_the_brake_allows(world in worlds(), most in 0..4usize) {
+    fn no_pass_removes_more_than_the_brake_allows_from_all_routers_and_ports_together(world in worlds(), most in 0..4usize, two in any::<bool>()) {
         run(async {
             let (cloud, mut passes) = (world.cloud(), Passes::new(Rules { max_removals: most, ..unbraked() }));
+            if two {
+                cloud.lock().ports.push(port("port-r2", Device::Router("r2".into()), "s1", "10.0.0.253"));
+                passes.routers.push("r2".into());
+            }
             for _ in 0..4 {
                 let (_, plan, _) = passes.pass(&cloud, &world.nodes).await;
-                prop_assert!(removed(&plan).len() <= most);
+                prop_assert!(removed(&plan).len() + stripped(&plan) <= most, "{:?}", plan);
             }
             Ok(())
         })?;

@@ -1,0 +1,234 @@
+//! Carries steps out. One failure does not stop the rest, and nothing is retried here: the next pass looks again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt};
+use groundcrew_api::deorbit::StageName;
+use groundcrew_api::names::annotation;
+use groundcrew_core::leader::Term;
+use groundcrew_core::provider::{ErrorKind, Named, Presence, ProviderError};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::cloud::Clouds;
+use super::objects::{KEEP_ADDRESS, Object, Workload, WorkloadKind};
+use super::plan::{Kind, Step};
+
+/// Writes at once. An API server takes hundreds; its webhooks may not.
+const AT_ONCE: usize = 16;
+
+/// For all things outside in one pass; the rest has its turn in the next.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Why steps failed, by what they are about.
+#[derive(Debug, Clone, Default)]
+pub struct Failures(BTreeMap<(String, String), String>);
+
+impl Failures {
+    /// Why the step about this was not done.
+    #[must_use]
+    pub fn of(&self, kind: &str, key: &str) -> Option<&str> {
+        self.0.get(&(kind.to_owned(), key.to_owned())).map(String::as_str)
+    }
+}
+
+impl Failures {
+    /// Those of a pass that tried only some of the steps.
+    pub fn add(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+}
+
+/// How the steps of a pass went.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// Why some failed.
+    pub failures: Failures,
+    /// The same for people, by stage.
+    pub notes: BTreeMap<StageName, String>,
+    /// Things outside that were removed or ordered to go.
+    pub removed: usize,
+}
+
+/// The only writer of objects and of clouds.
+pub struct Hands<'a> {
+    /// Kubernetes.
+    pub client: &'a Client,
+    /// Everything else.
+    pub clouds: &'a Clouds,
+    /// For one write.
+    pub deadline: Duration,
+    /// The right to write.
+    pub term: &'a Term,
+}
+
+impl Hands<'_> {
+    /// Objects side by side, things outside one after the other in the order of the plan; but what failed in the `last`
+    /// pass comes after what was not tried then, so that one thing which always fails holds up nothing else.
+    pub async fn apply(&self, steps: Vec<Step>, last: &Failures) -> Applied {
+        let (mut outside, inside): (Vec<_>, Vec<_>) =
+            steps.into_iter().partition(|step| matches!(step, Step::Remove(_) | Step::Release { .. }));
+        outside.sort_by_key(|step| last.0.contains_key(&step.subject()));
+        let mut applied = Applied::default();
+        let done = stream::iter(inside).map(|step| async move {
+            let done = self.step(&step).await;
+            (step, done)
+        });
+        for (step, done) in done.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await {
+            applied.note(&step, done);
+        }
+        let until = Instant::now() + LONGEST;
+        for step in outside {
+            let done = self.step(&step).await;
+            applied.removed += usize::from(done.is_ok() && matches!(step, Step::Remove(_)));
+            // Each further call would wait just as long, and the clocks are looked at between passes only.
+            let silent = done.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unavailable);
+            applied.note(&step, done);
+            if silent || Instant::now() >= until {
+                break;
+            }
+        }
+        applied
+    }
+
+    async fn step(&self, step: &Step) -> Result<(), ProviderError> {
+        match step {
+            Step::Stop(workload) => self.stop(workload).await,
+            Step::KeepAddress(object) => {
+                let patch = json!({ "metadata": { "uid": object.uid, "annotations": { KEEP_ADDRESS: "true" } } });
+                self.patch(&Kind::Service.resource(), object, &patch).await
+            }
+            Step::Delete { kind, object, force } => self.delete(*kind, object, *force).await,
+            Step::Release { kind, object, finalizers, named } => self.release(*kind, object, finalizers, named).await,
+            Step::Remove(leftover) => self.clouds.remove(leftover, self.term).await,
+        }
+    }
+
+    /// The note and the change are one write: there is no moment in which one is there without the other.
+    async fn stop(&self, workload: &Workload) -> Result<(), ProviderError> {
+        let before = workload.before.clone().unwrap_or_else(|| workload.wants.to_string());
+        let patch = json!({
+            "metadata": {
+                "uid": workload.object.uid,
+                "resourceVersion": workload.object.version,
+                "annotations": { annotation::BEFORE_DEORBIT: before },
+            },
+            "spec": wanting(workload.kind, 0),
+        });
+        self.patch(&workload_resource(workload.kind), &workload.object, &patch).await
+    }
+
+    /// As it was before [`stop`](Self::stop).
+    pub async fn restore(&self, workload: &Workload) -> Result<(), ProviderError> {
+        let Some(before) = workload.before.as_deref() else { return Ok(()) };
+        let before = before.parse().map_err(|_| {
+            let key = workload.object.key();
+            ProviderError::new(ErrorKind::Invalid, format!("{key}: {} is no number", annotation::BEFORE_DEORBIT))
+        })?;
+        let patch = json!({
+            "metadata": {
+                "uid": workload.object.uid,
+                "resourceVersion": workload.object.version,
+                "annotations": { annotation::BEFORE_DEORBIT: null },
+            },
+            "spec": wanting(workload.kind, before),
+        });
+        self.patch(&workload_resource(workload.kind), &workload.object, &patch).await
+    }
+
+    async fn patch(&self, resource: &ApiResource, object: &Object, patch: &Value) -> Result<(), ProviderError> {
+        let api = self.api(resource, object);
+        let write = async {
+            match api.patch(&object.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+                written => written.map(drop).map_err(|error| ProviderError::from_kube("cannot change it", &error)),
+            }
+        };
+        Ok(self.term.write(self.deadline, write).await?)
+    }
+
+    /// This very object: a namesake that was made since is looked at first.
+    async fn delete(&self, kind: Kind, object: &Object, force: bool) -> Result<(), ProviderError> {
+        let api = self.api(&kind.resource(), object);
+        let mut params = DeleteParams::background();
+        params.preconditions = Some(Preconditions { uid: Some(object.uid.clone()), resource_version: None });
+        params.grace_period_seconds = force.then_some(0);
+        let write = async {
+            match api.delete(&object.name, &params).await {
+                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+                written => written.map(drop).map_err(|error| ProviderError::from_kube("cannot delete it", &error)),
+            }
+        };
+        Ok(self.term.write(self.deadline, write).await?)
+    }
+
+    async fn release(
+        &self,
+        kind: Kind,
+        object: &Object,
+        finalizers: &[String],
+        named: &Named,
+    ) -> Result<(), ProviderError> {
+        match self.clouds.presence(named).await? {
+            Presence::Gone => {}
+            Presence::There => return Err(kept("what it stands for is still there outside")),
+            Presence::Unknown => return Err(kept("nobody can tell whether what it stands for is gone")),
+        }
+        if object.terminating.is_none() {
+            return self.delete(kind, object, false).await;
+        }
+        let rest: Vec<_> = object.finalizers.iter().filter(|name| !finalizers.contains(name)).collect();
+        let patch = json!({
+            "metadata": { "uid": object.uid, "resourceVersion": object.version, "finalizers": rest }
+        });
+        self.patch(&kind.resource(), object, &patch).await
+    }
+
+    fn api(&self, resource: &ApiResource, object: &Object) -> Api<DynamicObject> {
+        if object.namespace.is_empty() {
+            Api::all_with(self.client.clone(), resource)
+        } else {
+            Api::namespaced_with(self.client.clone(), &object.namespace, resource)
+        }
+    }
+}
+
+fn kept(why: &str) -> ProviderError {
+    ProviderError::new(ErrorKind::Conflict, why)
+}
+
+fn workload_resource(kind: WorkloadKind) -> ApiResource {
+    match kind {
+        WorkloadKind::Deployment => ApiResource::erase::<Deployment>(&()),
+        WorkloadKind::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
+        WorkloadKind::ReplicaSet => ApiResource::erase::<ReplicaSet>(&()),
+        WorkloadKind::CronJob => ApiResource::erase::<CronJob>(&()),
+        WorkloadKind::Job => ApiResource::erase::<Job>(&()),
+    }
+}
+
+fn wanting(kind: WorkloadKind, wants: i32) -> Value {
+    match kind {
+        WorkloadKind::CronJob | WorkloadKind::Job => json!({ "suspend": wants == 0 }),
+        _ => json!({ "replicas": wants }),
+    }
+}
+
+impl Applied {
+    fn note(&mut self, step: &Step, done: Result<(), ProviderError>) {
+        match done {
+            Ok(()) => info!(%step, "done"),
+            Err(error) => {
+                warn!(%step, %error, "not done; looking again");
+                self.notes.entry(step.stage()).or_insert_with(|| format!("{step}: {error}"));
+                self.failures.0.insert(step.subject(), error.to_string());
+            }
+        }
+    }
+}

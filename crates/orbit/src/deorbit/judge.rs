@@ -1,0 +1,166 @@
+//! What becomes of a thing that a cloud shows. Pure, and the last word before something is removed that nobody can bring
+//! back: whatever is not surely to go stays.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use groundcrew_api::deorbit::{DeorbitSpec, KeptVolume, Policies, Policy};
+use groundcrew_core::key::ServiceKey;
+use groundcrew_core::provider::{Leftover, LeftoverClass, User};
+use jiff::Timestamp;
+
+use super::objects::Object;
+use super::observe::Cluster;
+use super::unmarked::is_unmarked;
+
+/// How old a volume without a `PersistentVolume` must be.
+const YOUNG: Duration = Duration::from_mins(10);
+
+/// What becomes of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may be removed by the cloud's API.
+    Remove,
+    /// The cluster's controllers may still remove it; we do not.
+    Await(String),
+    /// It is left, and told.
+    Report(String),
+    /// Somebody wants it to stay.
+    Keep(String),
+}
+
+/// What is known beside the thing itself.
+pub struct Evidence<'a> {
+    policies: Policies,
+    kept_volumes: BTreeMap<&'a str, &'a KeptVolume>,
+    kept_addresses: BTreeSet<&'a str>,
+    /// Services, Ingresses and claims that nobody is deleting.
+    living: BTreeSet<User>,
+    /// Volumes that have a `PersistentVolume`.
+    known: BTreeSet<&'a str>,
+    now: Timestamp,
+    /// Volumes that a living claim, or nobody's deletion, holds, with the name of their `PersistentVolume`.
+    used: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Evidence<'a> {
+    /// From the cluster as it is now, and from what was noted when it was whole.
+    #[must_use]
+    pub fn new(
+        cluster: &'a Cluster,
+        spec: &DeorbitSpec,
+        kept_volumes: &'a [KeptVolume],
+        kept_addresses: &'a [String],
+        now: Timestamp,
+    ) -> Self {
+        let key = |object: &Object| ServiceKey::new(object.namespace.as_str(), object.name.as_str());
+        let alive = |object: &&Object| object.terminating.is_none();
+        let services = cluster.services.iter().map(|service| &service.object).filter(alive);
+        let ingresses = cluster.ingresses.iter().filter(alive);
+        let living_claims = cluster.claims.iter().map(|claim| &claim.object).filter(alive);
+        let living = services.map(|object| User::Service(key(object)));
+        let living = living.chain(ingresses.map(|object| User::Ingress(key(object))));
+        let living = living.chain(living_claims.map(|object| User::Claim(key(object))));
+        let claims: BTreeSet<_> = cluster
+            .claims
+            .iter()
+            .filter(|claim| claim.object.terminating.is_none())
+            .map(|claim| claim.object.key())
+            .collect();
+        // A volume whose claim is gone or going is on its way; any other is somebody's.
+        let used = cluster.volumes.iter().filter(|volume| {
+            volume.object.terminating.is_none() && volume.claim.as_ref().is_none_or(|claim| claims.contains(claim))
+        });
+        let mut kept: BTreeMap<&str, &KeptVolume> = BTreeMap::new();
+        for volume in kept_volumes {
+            // The stronger wish wins.
+            let known = kept.entry(&volume.handle).or_insert(volume);
+            if known.retained && !volume.retained {
+                *known = volume;
+            }
+        }
+        Self {
+            policies: spec.policies,
+            kept_volumes: kept,
+            kept_addresses: kept_addresses.iter().map(String::as_str).collect(),
+            living: living.collect(),
+            known: cluster.volumes.iter().map(|volume| volume.handle.as_str()).collect(),
+            now,
+            used: used.map(|volume| (volume.handle.as_str(), volume.object.name.as_str())).collect(),
+        }
+    }
+
+    fn policy(&self, class: LeftoverClass) -> (Policy, &'static str) {
+        let Policies { volumes, snapshots, backups, load_balancers, floating_ips, security_groups, routes, .. } =
+            self.policies;
+        match class {
+            LeftoverClass::LoadBalancer => (load_balancers, "loadBalancers"),
+            LeftoverClass::FloatingIp => (floating_ips, "floatingIps"),
+            LeftoverClass::SecurityGroup => (security_groups, "securityGroups"),
+            LeftoverClass::Snapshot => (snapshots, "snapshots"),
+            LeftoverClass::Backup => (backups, "backups"),
+            LeftoverClass::Volume => (volumes, "volumes"),
+            LeftoverClass::Route => (routes, "routes"),
+        }
+    }
+
+    /// Decides.
+    #[must_use]
+    pub fn judge(&self, leftover: &Leftover) -> Verdict {
+        let (mut policy, mut name) = self.policy(leftover.kind.class);
+        if leftover.kept {
+            return Verdict::Keep("a mark on it asks to keep it".into());
+        }
+        if policy == Policy::Keep {
+            return Verdict::Keep(format!("policies.{name} is keep"));
+        }
+        // Volumes and snapshots have ids of one kind, so that one list of handles serves both.
+        if matches!(leftover.kind.class, LeftoverClass::Volume | LeftoverClass::Snapshot | LeftoverClass::Backup)
+            && let Some(kept) = self.kept_volumes.get(leftover.id.as_str())
+        {
+            match (kept.retained, self.policies.retained_volumes) {
+                (true, Policy::Delete) if leftover.kind.class == LeftoverClass::Volume => {
+                    (policy, name) = (Policy::Delete, "retainedVolumes");
+                }
+                // Of a snapshot that is retained, its own policy must say so as well.
+                (true, Policy::Delete) => {}
+                (true, Policy::Report) => return Verdict::Report(kept.why.clone()),
+                _ => return Verdict::Keep(kept.why.clone()),
+            }
+        }
+        let keeps =
+            |user: &User| matches!(user, User::Service(key) if self.kept_addresses.contains(key.to_string().as_str()));
+        if leftover.kind.class == LeftoverClass::FloatingIp && leftover.users.iter().any(keeps) {
+            return Verdict::Keep("its Service asked to keep the address".into());
+        }
+        if let Some(doubt) = &leftover.doubt {
+            return Verdict::Report(doubt.clone());
+        }
+        if let Some(user) = leftover.users.iter().find(|user| self.living.contains(user)) {
+            return Verdict::Report(format!("{user} is there and nobody deletes it"));
+        }
+        if leftover.kind.class == LeftoverClass::Volume
+            && let Some(volume) = self.used.get(leftover.id.as_str())
+        {
+            return Verdict::Report(format!("PersistentVolume {volume} is in use"));
+        }
+        if is_unmarked(leftover) {
+            return Verdict::Await(
+                "it does not carry this cluster's mark, so that only its own controller removes it".into(),
+            );
+        }
+        // A driver makes the volume first and its object then.
+        let age =
+            leftover.created.map(|created| Duration::try_from(self.now.duration_since(created)).unwrap_or_default());
+        if leftover.kind.class == LeftoverClass::Volume
+            && !self.known.contains(leftover.id.as_str())
+            && age.is_none_or(|age| age < YOUNG)
+        {
+            return Verdict::Await("it is new, and its PersistentVolume may be on its way".into());
+        }
+        match policy {
+            Policy::Delete => Verdict::Remove,
+            _ => Verdict::Await(format!("policies.{name} is report, and no controller of the cluster removed it")),
+        }
+    }
+}

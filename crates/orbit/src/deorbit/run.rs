@@ -1,0 +1,482 @@
+//! One pass over one `Deorbit`: look, decide, write down, act. The status is written before anything is deleted, so that
+//! whoever comes after a crash knows when it began, what must stay, and that it cannot be aborted any more.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use groundcrew_api::deorbit::{
+    Deorbit, DeorbitSpec, DeorbitStatus, OnBudgetEnd, Phase, StageName, StageState, UnmarkedThing,
+};
+use groundcrew_api::names::finalizer;
+use groundcrew_core::leader::Term;
+use groundcrew_core::provider::{ErrorKind, LeftoverClass, ProviderError};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+use tracing::{info, warn};
+
+use super::apply::{Applied, Failures, Hands};
+use super::cloud::{Clouds, Sight};
+use super::freeze;
+use super::judge::Evidence;
+use super::observe::{Cluster, Leases, ObserveError, observe};
+use super::plan::{Step, View};
+use super::preflight::refusals;
+use super::report::Report;
+use super::stage::{self, Limits, advance, have_ended, is_open};
+use super::targets::{Served, Targets, targets};
+use super::unmarked;
+
+/// Lines that a status has room for.
+const SHOWN: usize = 100;
+/// A `ConfigMap` takes a little more.
+const LARGEST: usize = 900_000;
+
+/// Everything that passes need. What must survive a restart is in the status instead.
+pub struct Runner {
+    /// Kubernetes.
+    pub client: Client,
+    /// Everything else.
+    pub clouds: Clouds,
+    /// For one write.
+    pub deadline: Duration,
+    /// Who else cleans up.
+    pub leases: Leases,
+    /// Where reports are kept.
+    pub namespace: String,
+    /// How the last steps went.
+    pub last: Applied,
+    /// Whether the block was put there and holds.
+    pub blocked: bool,
+}
+
+/// When to look again, the earliest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Next {
+    /// A stage has begun, and may be done with already.
+    Now,
+    /// Something is under way.
+    Soon,
+    /// Somebody has to do something first.
+    Later,
+    /// It has ended.
+    Never,
+}
+
+impl Runner {
+    /// Looks at everything at once.
+    pub async fn look(&self) -> (Result<Cluster, ObserveError>, Sight) {
+        tokio::join!(observe(&self.client, &self.leases), self.clouds.look())
+    }
+
+    /// Adds what objects name outside without a mark on it, as far as it is not surely gone, and notes it.
+    pub async fn look_for(&self, cluster: &Cluster, sight: &mut Sight, noted: &mut Vec<UnmarkedThing>, is_new: bool) {
+        note(noted, unmarked::find(cluster, &self.served(), sight, is_new));
+        let due = unmarked::due(noted, cluster).into_iter().cloned().collect();
+        let gone = self.clouds.look_for(due, sight).await;
+        noted.retain(|thing| !gone.contains(thing));
+    }
+
+    fn served(&self) -> Served {
+        self.clouds.served()
+    }
+
+    /// One pass. Without a term nothing is written.
+    pub async fn pass(&mut self, deorbit: &Deorbit, term: Option<&Term>) -> Result<Next, ProviderError> {
+        let Some(term) = term else { return Ok(Next::Later) };
+        if deorbit.metadata.deletion_timestamp.is_some() {
+            self.end(deorbit, term).await?;
+            return Ok(Next::Never);
+        }
+        let status = deorbit.status.clone().unwrap_or_default();
+        match status.phase {
+            Phase::Clean => Ok(Next::Never),
+            Phase::Leftovers if status.let_go => Ok(Next::Never),
+            // What was refused once stays so until somebody asks for something else: nobody waits for it any more.
+            Phase::Refused if status.observed_generation == deorbit.metadata.generation => Ok(Next::Never),
+            _ => Box::pin(self.go_on(deorbit, status, term)).await,
+        }
+    }
+
+    async fn go_on(
+        &mut self,
+        deorbit: &Deorbit,
+        mut status: DeorbitStatus,
+        term: &Term,
+    ) -> Result<Next, ProviderError> {
+        let now = Timestamp::now();
+        let spec = &deorbit.spec;
+        let is_new = status.stages.is_empty();
+        let (limits, unreadable) = match Limits::read(&spec.budgets) {
+            Ok(limits) => (limits, None),
+            Err(why) if is_new => return self.refuse(deorbit, why, term).await,
+            // It is under way, and ends by a clock in any case.
+            Err(why) => (Limits::default(), Some(why)),
+        };
+        self.clouds.recall((!is_new).then_some(status.routes.as_slice()));
+        let (cluster, mut sight) = self.look().await;
+        let cluster = match cluster {
+            Ok(cluster) => cluster,
+            Err(error) => return self.blind(deorbit, status, &limits, (&error, &sight), term).await,
+        };
+        let targets = targets(&cluster, spec, &self.served());
+        if is_new && !spec.dry_run {
+            let refusals = refusals(spec, &cluster, &targets, &sight, &self.clouds.kinds());
+            if !refusals.is_empty() {
+                return self.refuse(deorbit, refusals.join("; "), term).await;
+            }
+        }
+        if !is_new && !spec.dry_run && spec.confirm != cluster.uid {
+            // A status that came here from another cluster, as by a backup.
+            let why = "spec.confirm is the uid of another cluster's kube-system namespace".to_owned();
+            return self.stop(deorbit, status, why, term).await;
+        }
+        remember(&mut status, &targets, &sight);
+        self.look_for(&cluster, &mut sight, &mut status.unmarked, is_new).await;
+        let frozen = if is_open(&status.stages, StageName::Freeze) { self.freeze(deorbit, term).await } else { false };
+        let (kept_volumes, kept_addresses) = (status.kept_volumes.clone(), status.kept_addresses.clone());
+        let evidence = Evidence::new(&cluster, spec, &kept_volumes, &kept_addresses, now);
+        let view = View::new(&cluster, targets, &sight, &evidence, frozen);
+        if is_new {
+            status.plan = view.lines();
+        }
+        if spec.dry_run {
+            return self.planned(deorbit, &view, status, term).await;
+        }
+        let held = status.phase == Phase::Leftovers;
+        let began = status.started_at.get_or_insert(Time(now)).clone();
+        status.phase = Phase::Running;
+        let stages_before = status.stages.len();
+        advance(&mut status.stages, &view.work(spec, &self.last.notes), &limits, &began, now);
+        if status.irreversible_at.is_none() && status.stages.iter().any(|known| stage::deletes(known.name)) {
+            status.irreversible_at = Some(Time(now));
+        }
+        describe(&mut status, &view, spec, &self.last.failures);
+        if let Some(why) = unreadable {
+            status.message = format!("{why}, so that the defaults hold; {}", status.message);
+        }
+        let failed = status
+            .stages
+            .iter()
+            .find(|known| known.state == StageState::GivenUp && stage::must_succeed(known.name))
+            .filter(|_| status.irreversible_at.is_none());
+        if let Some(failed) = failed {
+            let why = format!("{:?} did not succeed, and nothing was deleted: {}", failed.name, failed.message);
+            return self.give_up(deorbit, status, why, term).await;
+        }
+        let hands = Hands { client: &self.client, clouds: &self.clouds, deadline: self.deadline, term };
+        if have_ended(&status.stages) {
+            let report = Report::new(&view, spec, &status, &self.last.failures);
+            let mut steps = view.steps(spec, &status.stages, now);
+            let over = stage::is_over(&began, limits.total(), now);
+            let next = self.finish(deorbit, status, report, (held, over), term).await?;
+            if next != Next::Never {
+                // What somebody removes by hand lets its object go; nothing else is done any more.
+                steps.retain(|step| matches!(step, Step::Release { .. }));
+                self.last.failures.add(hands.apply(steps, &self.last.failures).await.failures);
+            }
+            return Ok(next);
+        }
+        self.hold_on(deorbit, term).await?;
+        self.write(deorbit, &status, term).await?;
+        self.last = hands.apply(view.steps(spec, &status.stages, now), &self.last.failures).await;
+        Ok(if status.stages.len() > stages_before { Next::Now } else { Next::Soon })
+    }
+
+    /// Refuses it with nothing done, until somebody asks for something else.
+    async fn refuse(&self, deorbit: &Deorbit, why: String, term: &Term) -> Result<Next, ProviderError> {
+        self.stop(deorbit, DeorbitStatus::default(), why, term).await
+    }
+
+    /// Nothing has been deleted: everything becomes as it was, and it is refused.
+    async fn give_up(
+        &mut self,
+        deorbit: &Deorbit,
+        status: DeorbitStatus,
+        why: String,
+        term: &Term,
+    ) -> Result<Next, ProviderError> {
+        match self.put_back(term).await {
+            Ok(()) => {
+                let why = format!("{why}. What was stopped runs again, and new objects may be made");
+                self.refuse(deorbit, why, term).await
+            }
+            Err(error) => {
+                let why = format!("{why}. Not everything could be put back: {error}. Delete this object to try again");
+                self.stop(deorbit, status, why, term).await
+            }
+        }
+    }
+
+    /// Another has its way with the cluster first.
+    pub async fn wait(&self, deorbit: &Deorbit, first: &str, term: &Term) -> Result<(), ProviderError> {
+        let mut status = deorbit.status.clone().unwrap_or_default();
+        status.message = format!("waits for Deorbit {first}");
+        self.write(deorbit, &status, term).await
+    }
+
+    /// Ends it as refused, until somebody asks for something else.
+    async fn stop(
+        &self,
+        deorbit: &Deorbit,
+        mut status: DeorbitStatus,
+        why: String,
+        term: &Term,
+    ) -> Result<Next, ProviderError> {
+        (status.phase, status.message) = (Phase::Refused, why);
+        status.observed_generation = deorbit.metadata.generation;
+        self.write(deorbit, &status, term).await?;
+        Ok(Next::Never)
+    }
+
+    /// A dry run, which is looked at again now and then, as a plan from yesterday is none.
+    async fn planned(
+        &self,
+        deorbit: &Deorbit,
+        view: &View<'_>,
+        mut status: DeorbitStatus,
+        term: &Term,
+    ) -> Result<Next, ProviderError> {
+        let report = Report::new(view, &deorbit.spec, &status, &Failures::default());
+        let things: u32 = status.plan.iter().filter(|line| line.action != "keep").map(|line| line.count).sum();
+        status.phase = Phase::Planned;
+        status.left = things;
+        status.message = match view.sight.gaps.first() {
+            Some(gap) => format!("{things} things would be dealt with, and not everything could be seen: {gap}"),
+            None => format!("{things} things would be dealt with"),
+        };
+        status.report = report.lines.into_iter().take(SHOWN).collect();
+        self.write(deorbit, &status, term).await?;
+        Ok(Next::Later)
+    }
+
+    /// Not even the cluster could be looked at. Nothing is decided, but time passes.
+    async fn blind(
+        &self,
+        deorbit: &Deorbit,
+        mut status: DeorbitStatus,
+        limits: &Limits,
+        (error, sight): (&ObserveError, &Sight),
+        term: &Term,
+    ) -> Result<Next, ProviderError> {
+        if status.stages.is_empty() && error.is_denied() {
+            return self.refuse(deorbit, error.to_string(), term).await;
+        }
+        let (why, now) = (error.to_string(), Timestamp::now());
+        // Also before its first look a run has only as long as it has.
+        let began = (!deorbit.spec.dry_run).then(|| status.started_at.get_or_insert(Time(now)).clone());
+        if !began.is_some_and(|began| stage::is_over(&began, limits.total(), now)) {
+            status.message = why;
+            self.write(deorbit, &status, term).await?;
+            return Ok(Next::Soon);
+        }
+        let held = status.phase == Phase::Leftovers;
+        self.finish(deorbit, status, Report::blind(&why, sight), (held, true), term).await
+    }
+
+    /// Puts the block there, and sees whether it holds.
+    async fn freeze(&mut self, deorbit: &Deorbit, term: &Term) -> bool {
+        let protected = &deorbit.spec.protect.namespaces;
+        let frozen = async {
+            // Once in a life, and again whenever it does not hold; nobody is believed who says that it is there already.
+            if !self.blocked {
+                freeze::block(&self.client, protected, self.deadline, term).await?;
+            }
+            freeze::is_blocked(&self.client, self.deadline).await
+        };
+        let frozen: Result<bool, ProviderError> = frozen.await;
+        self.blocked = frozen.as_ref().is_ok_and(|frozen| *frozen);
+        frozen.unwrap_or_else(|error| {
+            warn!(%error, "not frozen");
+            self.last.notes.insert(StageName::Freeze, error.to_string());
+            false
+        })
+    }
+
+    async fn finish(
+        &self,
+        deorbit: &Deorbit,
+        mut status: DeorbitStatus,
+        report: Report,
+        (held, over): (bool, bool),
+        term: &Term,
+    ) -> Result<Next, ProviderError> {
+        let left = report.left();
+        let clean = left == 0;
+        let place = match self.keep(deorbit, &report, term).await {
+            Ok(place) => {
+                status.report_config_map.clone_from(&place);
+                format!("the report is in ConfigMap {place}")
+            }
+            Err(error) if error.kind() == ErrorKind::Unavailable && !over => return Err(error),
+            // An end that is told here is better than none.
+            Err(error) => {
+                status.report_config_map.clear();
+                format!("the report is in this status only ({error})")
+            }
+        };
+        status.left = u32::try_from(left).unwrap_or(u32::MAX);
+        status.phase = if clean { Phase::Clean } else { Phase::Leftovers };
+        status.let_go = clean || deorbit.spec.on_budget_end == OnBudgetEnd::Proceed;
+        status.stage = String::new();
+        status.message = match (clean, status.let_go) {
+            (true, _) => format!("nothing is left, neither in Kubernetes nor in the cloud; {place}"),
+            (false, true) => format!("{left} things are left, and the cluster may go all the same; {place}"),
+            (false, false) => {
+                format!("{left} things are left; {place}. It ends as clean as soon as somebody has removed them")
+            }
+        };
+        status.report = report.lines.into_iter().take(SHOWN).collect();
+        if !held || clean {
+            status.ended_at = Some(Time(Timestamp::now()));
+        }
+        self.write(deorbit, &status, term).await?;
+        Ok(if status.let_go { Next::Never } else { Next::Later })
+    }
+
+    /// The whole report, where it outlives the object.
+    async fn keep(&self, deorbit: &Deorbit, report: &Report, term: &Term) -> Result<String, ProviderError> {
+        let name = format!("deorbit-{}-report", deorbit.name_any());
+        let mut lines = Vec::new();
+        let mut size = 0;
+        for line in &report.lines {
+            let line = serde_json::to_value(line).unwrap_or_default();
+            size += line.to_string().len() + 1;
+            if size > LARGEST {
+                break;
+            }
+            lines.push(line);
+        }
+        let document = json!({ "left": report.left(), "cut": report.lines.len() - lines.len(), "things": lines });
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name },
+            "data": { "report.json": document.to_string() },
+        });
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let params = PatchParams::apply("groundcrew-deorbit").force();
+        let write = async {
+            let written = maps.patch(&name, &params, &Patch::Apply(&map)).await;
+            written.map_err(|error| ProviderError::from_kube("cannot write the report", &error))
+        };
+        term.write(self.deadline, write).await?;
+        Ok(format!("{}/{name}", self.namespace))
+    }
+
+    /// From now on the object does not go before the block is lifted.
+    async fn hold_on(&self, deorbit: &Deorbit, term: &Term) -> Result<(), ProviderError> {
+        let mut finalizers = deorbit.metadata.finalizers.clone().unwrap_or_default();
+        if finalizers.iter().any(|name| name == finalizer::DEORBIT) {
+            return Ok(());
+        }
+        finalizers.push(finalizer::DEORBIT.into());
+        self.set_finalizers(deorbit, &finalizers, term).await
+    }
+
+    async fn set_finalizers(&self, deorbit: &Deorbit, names: &[String], term: &Term) -> Result<(), ProviderError> {
+        let api: Api<Deorbit> = Api::all(self.client.clone());
+        let patch = json!({ "metadata": {
+            "uid": deorbit.metadata.uid, "resourceVersion": deorbit.metadata.resource_version, "finalizers": names,
+        }});
+        let name = deorbit.name_any();
+        let write = async {
+            match api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+                written => written.map(drop).map_err(|error| ProviderError::from_kube("cannot change Deorbit", &error)),
+            }
+        };
+        Ok(term.write(self.deadline, write).await?)
+    }
+
+    /// The object is being deleted: an abort, if nothing was deleted yet; otherwise it stops where it is. Then what was
+    /// stopped stays stopped, as it would make new claims.
+    async fn end(&mut self, deorbit: &Deorbit, term: &Term) -> Result<(), ProviderError> {
+        let finalizers = deorbit.metadata.finalizers.clone().unwrap_or_default();
+        if !finalizers.iter().any(|name| name == finalizer::DEORBIT) {
+            return Ok(());
+        }
+        let status = deorbit.status.clone().unwrap_or_default();
+        if status.irreversible_at.is_none() {
+            self.put_back(term).await?;
+        } else {
+            self.blocked = false;
+            freeze::unblock(&self.client, self.deadline, term).await?;
+        }
+        let rest: Vec<_> = finalizers.into_iter().filter(|name| name != finalizer::DEORBIT).collect();
+        self.set_finalizers(deorbit, &rest, term).await?;
+        info!(deorbit = deorbit.name_any(), aborted = status.irreversible_at.is_none(), "ended by its deletion");
+        Ok(())
+    }
+
+    /// Lifts the block, and brings back what was stopped.
+    async fn put_back(&mut self, term: &Term) -> Result<(), ProviderError> {
+        self.blocked = false;
+        freeze::unblock(&self.client, self.deadline, term).await?;
+        let cluster = observe(&self.client, &self.leases)
+            .await
+            .map_err(|error| ProviderError::new(ErrorKind::Unavailable, error.to_string()))?;
+        let hands = Hands { client: &self.client, clouds: &self.clouds, deadline: self.deadline, term };
+        let mut failed = None;
+        for workload in cluster.workloads.iter().filter(|workload| workload.before.is_some()) {
+            if let Err(error) = hands.restore(workload).await {
+                warn!(workload = workload.object.key(), %error, "not put back");
+                failed.get_or_insert(error);
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Only what changed, and only over what was read: a pass that is older than another's loses.
+    async fn write(&self, deorbit: &Deorbit, status: &DeorbitStatus, term: &Term) -> Result<(), ProviderError> {
+        if deorbit.status.as_ref() == Some(status) {
+            return Ok(());
+        }
+        let api: Api<Deorbit> = Api::all(self.client.clone());
+        let name = deorbit.name_any();
+        // The finalizer may have moved the version since.
+        let told = |error: kube::Error| ProviderError::from_kube("cannot write the status of Deorbit", &error);
+        let write = async {
+            let mut now = api.get(&name).await.map_err(told)?;
+            let ends = now.metadata.deletion_timestamp.is_some() && deorbit.metadata.deletion_timestamp.is_none();
+            if ends || now.metadata.uid != deorbit.metadata.uid || now.status != deorbit.status {
+                let message = format!("Deorbit {name} was changed by another");
+                return Err(ProviderError::new(ErrorKind::Conflict, message));
+            }
+            now.status = Some(status.clone());
+            api.replace_status(&name, &PostParams::default(), &now).await.map(drop).map_err(told)
+        };
+        Ok(term.write(self.deadline, write).await?)
+    }
+}
+
+/// What somebody wants to keep is noted while the object that says so is there.
+fn remember(status: &mut DeorbitStatus, targets: &Targets<'_>, sight: &Sight) {
+    note(&mut status.kept_volumes, targets.kept_volumes.clone());
+    note(&mut status.kept_addresses, targets.kept_addresses.clone());
+    let routes = sight.items.iter().filter(|leftover| leftover.kind.class == LeftoverClass::Route);
+    note(&mut status.routes, routes.map(|leftover| leftover.id.clone()).collect());
+}
+
+fn note<T: Ord + Clone>(known: &mut Vec<T>, more: Vec<T>) {
+    let mut seen: BTreeSet<_> = known.iter().cloned().collect();
+    known.extend(more.into_iter().filter(|one| seen.insert(one.clone())));
+}
+
+/// Where it is, in a line.
+fn describe(status: &mut DeorbitStatus, view: &View<'_>, spec: &DeorbitSpec, failures: &Failures) {
+    let running: Vec<_> = status.stages.iter().filter(|known| known.state == StageState::Running).collect();
+    let names: Vec<_> = running.iter().map(|known| format!("{:?}", known.name)).collect();
+    let parts: Vec<_> = running
+        .iter()
+        .map(|known| match known.message.as_str() {
+            "" => format!("{:?}: {} of {} left", known.name, known.left, known.total),
+            message => format!("{:?}: {} of {} left ({message})", known.name, known.left, known.total),
+        })
+        .collect();
+    status.message = parts.join("; ");
+    status.stage = names.join(", ");
+    let report = Report::new(view, spec, status, failures);
+    status.left = u32::try_from(report.left()).unwrap_or(u32::MAX);
+}

@@ -1,0 +1,131 @@
+//! What goes and what stays, and when a stage is given up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use groundcrew_api::deorbit::{DeorbitSpec, StageName};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use serde_json::{from_value, json};
+
+use crate::deorbit::cloud::Sight;
+use crate::deorbit::judge::Evidence;
+use crate::deorbit::objects::{Claim, Object, Pod, Service, Volume};
+use crate::deorbit::observe::{Cluster, Life};
+use crate::deorbit::plan::View;
+use crate::deorbit::targets::{Served, targets};
+
+fn served() -> Served {
+    Served {
+        drivers: BTreeSet::from(["cinder.csi.openstack.org".into(), "kubernetes.io/cinder".into()]),
+        classes: BTreeSet::from(["groundcrew.dev/ovn".into()]),
+    }
+}
+
+fn object(name: &str) -> Object {
+    Object { namespace: "shop".into(), name: name.into(), ..Object::default() }
+}
+
+fn claim(name: &str, volume: Option<&str>, class: Option<&str>) -> Claim {
+    Claim { object: object(name), volume: volume.map(Into::into), class: class.map(Into::into), provisioner: None }
+}
+
+/// A volume for the claim of the same name.
+fn volume(name: &str, source: &serde_json::Value) -> Volume {
+    let mut spec = source.clone();
+    spec["persistentVolumeReclaimPolicy"] = json!("Delete");
+    spec["claimRef"] = json!({"namespace": "shop", "name": name});
+    let volume: PersistentVolume = from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+    volume.into()
+}
+
+#[test]
+fn only_claims_of_our_drivers_go_bound_or_not() {
+    let cluster = Cluster {
+        volumes: vec![
+            volume("csi", &json!({"csi": {"driver": "cinder.csi.openstack.org", "volumeHandle": "1"}})),
+            volume("in-tree", &json!({"cinder": {"volumeID": "2"}})),
+            volume("nfs-csi", &json!({"csi": {"driver": "nfs.csi.k8s.io", "volumeHandle": "3"}})),
+            volume("manila", &json!({"csi": {"driver": "cephfs.manila.csi.openstack.org", "volumeHandle": "4"}})),
+            volume("local", &json!({"local": {"path": "/data"}})),
+        ],
+        claims: vec![
+            claim("csi", Some("csi"), None),
+            claim("in-tree", Some("in-tree"), None),
+            claim("nfs-csi", Some("nfs-csi"), None),
+            claim("manila", Some("manila"), None),
+            claim("local", Some("local"), None),
+            claim("pending", None, Some("cinder")),
+            claim("pending-elsewhere", None, Some("nfs")),
+            claim("nobodys", None, None),
+        ],
+        classes: BTreeMap::from([
+            ("cinder".into(), "cinder.csi.openstack.org".into()),
+            ("nfs".into(), "nfs.csi.k8s.io".into()),
+        ]),
+        ..Cluster::default()
+    };
+    let chosen = targets(&cluster, &DeorbitSpec::default(), &served());
+    let names: Vec<_> = chosen.claims.iter().map(|claim| claim.object.name.as_str()).collect();
+    assert_eq!(names, ["csi", "in-tree", "pending"]);
+    let volumes: Vec<_> = chosen.volumes.iter().map(|volume| volume.handle.as_str()).collect();
+    assert_eq!(volumes, ["1", "2"]);
+}
+
+#[test]
+fn a_pod_with_a_volume_of_its_own_goes_and_one_with_another_s_claim_stays() {
+    let pod = |name: &str, claim: &str| Pod { object: object(name), claims: vec![claim.to_owned()] };
+    let cluster = Cluster {
+        claims: vec![claim("own-scratch", None, Some("cinder")), claim("files", None, Some("nfs"))],
+        pods: vec![pod("own", "own-scratch"), pod("other", "files")],
+        classes: BTreeMap::from([("cinder".into(), "cinder.csi.openstack.org".into())]),
+        ..Cluster::default()
+    };
+    let chosen = targets(&cluster, &DeorbitSpec::default(), &served());
+    let names: Vec<_> = chosen.pods.iter().map(|pod| pod.object.name.as_str()).collect();
+    assert_eq!(names, ["own"]);
+}
+
+fn service(name: &str, class: Option<&str>, claimed: Option<&str>) -> Service {
+    let (class, claimed) = (class.map(Into::into), claimed.map(Into::into));
+    Service { object: object(name), class, claimed, balancer: None, keeps_address: false, has_address: true }
+}
+
+#[test]
+fn services_that_none_of_the_clouds_serves_stay_and_are_told() {
+    let (ovn, sigma) = (Some("groundcrew.dev/ovn"), Some("groundcrew.dev/cloudsigma"));
+    let cluster = Cluster {
+        services: vec![
+            service("classless", None, None),
+            service("ovn", ovn, ovn),
+            service("sigma", sigma, sigma),
+            // Its controller takes those without a class, too.
+            service("classless-sigma", None, sigma),
+            service("foreign", Some("example.com/lb"), None),
+        ],
+        ..Cluster::default()
+    };
+    let chosen = targets(&cluster, &DeorbitSpec::default(), &served());
+    let names: Vec<_> = chosen.services.iter().map(|service| service.object.name.as_str()).collect();
+    assert_eq!(names, ["classless", "ovn"]);
+    assert!(chosen.spared.iter().all(|spared| !spared.wanted) && chosen.spared.len() == 3, "{:?}", chosen.spared);
+}
+
+/// Otherwise a run would end before it had ordered anything.
+#[test]
+fn a_dead_controller_is_given_up_only_when_everything_of_its_stage_was_ordered_to_go() {
+    let hopeless = |terminating: Option<jiff::Timestamp>| {
+        let mut service = service("web", None, None);
+        service.object.terminating = terminating;
+        let cluster = Cluster {
+            services: vec![service],
+            balancer_controller: Some(Life::Dead(Duration::from_hours(1))),
+            ..Cluster::default()
+        };
+        let (spec, sight) = (DeorbitSpec::default(), Sight::default());
+        let evidence = Evidence::new(&cluster, &spec, &[], &[], jiff::Timestamp::UNIX_EPOCH);
+        let view = View::new(&cluster, targets(&cluster, &spec, &served()), &sight, &evidence, true);
+        view.work(&spec, &BTreeMap::new())[&StageName::LoadBalancers].hopeless.is_some()
+    };
+    assert!(!hopeless(None));
+    assert!(hopeless(Some(jiff::Timestamp::UNIX_EPOCH)));
+}
