@@ -55,7 +55,9 @@ async fn run(command: Command, input: Stdio, deadline: Duration) -> Result<Strin
         .with_context(|| format!("no end of `{said}` within {deadline:?}"))?
         .with_context(|| format!("start `{said}`"))?;
     if !output.status.success() {
-        bail!("`{said}`: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+        // Some tell their errors as they tell everything else.
+        let words = [&output.stderr, &output.stdout].map(|words| String::from_utf8_lossy(words).trim().to_owned());
+        bail!("`{said}`: {}: {}", output.status, words.join("\n").trim_end());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

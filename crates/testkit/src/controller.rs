@@ -91,7 +91,7 @@ impl Controller {
 /// Status and body of a page of an admin port.
 pub async fn get(admin: SocketAddr, path: &str) -> Result<(u16, String)> {
     let mut stream = TcpStream::connect(admin).await?;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").as_bytes()).await?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n").as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
     let status = answer.split(' ').nth(1).unwrap_or_default().parse()?;

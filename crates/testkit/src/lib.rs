@@ -2,15 +2,16 @@
 //!
 //! | module | what it starts |
 //! |---|---|
-//! | [`kube`] | etcd and kube-apiserver with RBAC, and kube-controller-manager on request |
+//! | [`kube`] | etcd and kube-apiserver with RBAC, and kube-controller-manager and kube-proxy on request |
 //! | [`kube_ovn`] | a stand-in for kube-ovn-controller, with its definitions |
 //! | [`ovn`] | a northbound database server, alone or as a raft cluster, plain or over TLS |
 //! | [`ovn::lab`] | the whole of OVN with its data path: router, switches, pods, and a client outside |
+//! | [`agents`] | node agents that touch no node |
 //! | [`cloudsigma`] | a simulated account behind its HTTP API |
-//! | [`openstack`] | Keystone and Neutron, with the database and the OVN that they need |
+//! | [`openstack`] | Keystone and Neutron, on request with Nova, Cinder and Octavia, and what they need |
 //! | [`openstack::fake`] | an OpenStack that is not real, for faults that the real one does not have on order |
 //! | [`proxy`] | a TCP proxy that delays, partitions and cuts connections |
-//! | [`wire`] | machines on one wire, and somebody who asks who has an address |
+//! | [`wire`] | machines on one wire, and somebody outside who asks who has an address, or sends requests |
 //! | [`controller`] | one of our own controllers, with its admin port |
 //! | [`process`] | any command, as a child that cannot outlive the test process |
 //!
@@ -19,6 +20,7 @@
 //!
 //! A missing program is a failure that names its cure, never a skip.
 
+pub mod agents;
 pub mod cloudsigma;
 pub mod controller;
 pub mod kube;
@@ -35,6 +37,7 @@ mod daemon;
 mod directory;
 mod eventually;
 mod netns;
+mod pidns;
 mod port;
 mod scratch;
 

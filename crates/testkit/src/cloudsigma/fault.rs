@@ -23,6 +23,8 @@ pub enum Effect {
     Hang,
     /// It takes this long to begin.
     Delay(Duration),
+    /// It is done at once, and the answer takes this long: what it says may not be true any more when it arrives.
+    Late(Duration),
     /// It is done, and the connection ends without an answer.
     LoseAnswer,
     /// It is answered as if done, and is not.
@@ -39,6 +41,7 @@ impl fmt::Debug for Effect {
             Self::Answer(..) => "Answer",
             Self::Hang => "Hang",
             Self::Delay(_) => "Delay",
+            Self::Late(_) => "Late",
             Self::LoseAnswer => "LoseAnswer",
             Self::Ignore => "Ignore",
             Self::CutList(_) => "CutList",
@@ -80,6 +83,7 @@ pub(super) struct Struck {
     pub(super) answer: Option<(u16, String)>,
     pub(super) hang: bool,
     pub(super) delay: Duration,
+    pub(super) late: Duration,
     pub(super) lose_answer: bool,
     pub(super) ignore: bool,
     pub(super) cut: Option<usize>,
@@ -97,6 +101,7 @@ pub(super) fn strike(faults: &mut Vec<Fault>, account: &mut Account, method: &st
             Effect::Answer(status, body) => struck.answer = Some((*status, body.clone())),
             Effect::Hang => struck.hang = true,
             Effect::Delay(time) => struck.delay += *time,
+            Effect::Late(time) => struck.late += *time,
             Effect::LoseAnswer => struck.lose_answer = true,
             Effect::Ignore => struck.ignore = true,
             Effect::CutList(count) => struck.cut = Some(*count),

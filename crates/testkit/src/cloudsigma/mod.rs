@@ -27,6 +27,7 @@ mod servers;
 mod tags;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -38,6 +39,7 @@ use tokio::task::AbortHandle;
 pub use account::{Account, Nic, OWNER, STRANGER};
 pub use fault::{Effect, Fault};
 
+use crate::command::find_pinned;
 use api::State;
 
 /// The account's user.
@@ -48,6 +50,11 @@ pub const PASSWORD: &str = "not-a-real-password";
 pub const CLIENT_ID: &str = "test-client";
 /// The client's secret.
 pub const CLIENT_SECRET: &str = "not-a-real-client-secret";
+
+/// A Python that has the package `cloudsigma`, with which users of the real API write their programs.
+pub async fn foreign_python() -> Result<PathBuf> {
+    Ok(find_pinned("cloudsigma").await?.join("bin/python3"))
+}
 
 /// A running simulator. It lives on the runtime of the test that made it.
 #[derive(Debug)]

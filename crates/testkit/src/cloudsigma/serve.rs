@@ -87,6 +87,8 @@ async fn carry_out(asked: &Asked, shared: &Shared) -> io::Result<Reply> {
         tokio::time::sleep(time).await;
     }
     let reply = shared.lock().answer(asked, struck.cut, struck.ignore);
+    drop(busy);
+    tokio::time::sleep(struck.late).await;
     if struck.lose_answer { Err(io::Error::other("lost")) } else { Ok(reply) }
 }
 

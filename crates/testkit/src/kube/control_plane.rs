@@ -23,6 +23,17 @@ use crate::{ReservedPort, Scratch, Signal, eventually};
 /// From 3 s on an idle machine; the rest is for the neighbours.
 const READY: Duration = Duration::from_mins(2);
 
+const AUDIT_LOG: &str = "audit.log";
+
+/// Requests of `ServiceAccount`s, once each. A watch is written down when it is answered, not when it ends.
+const AUDIT_POLICY: &str = r#"{
+    "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+    "rules": [
+        { "level": "Metadata", "userGroups": ["system:serviceaccounts"] },
+        { "level": "None" }
+    ]
+}"#;
+
 /// A process of a [`ControlPlane`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
@@ -59,7 +70,12 @@ struct Server {
 impl ControlPlane {
     /// Starts one and waits until the API server is ready.
     pub async fn start() -> Result<Self> {
-        Self::start_in(Scratch::new("kube")?).await
+        Self::start_in(Scratch::new("kube")?, false).await
+    }
+
+    /// Starts one that writes down what `ServiceAccount`s ask for: see [`ControlPlane::audited`].
+    pub async fn start_audited() -> Result<Self> {
+        Self::start_in(Scratch::new("kube")?, true).await
     }
 
     /// Starts one that has what [`ControlPlane::save`] put into `saved`. Objects are as they were, but certificates and
@@ -67,7 +83,7 @@ impl ControlPlane {
     pub async fn start_from(saved: &Path) -> Result<Self> {
         let dir = Scratch::new("kube")?;
         copy(saved, &dir.join("etcd")).with_context(|| format!("copy {}", saved.display()))?;
-        Self::start_in(dir).await
+        Self::start_in(dir, false).await
     }
 
     /// Ends it, and keeps its data in `into`, which must not exist.
@@ -81,12 +97,17 @@ impl ControlPlane {
         Ok(std::fs::rename(&partial, into)?)
     }
 
-    async fn start_in(dir: Scratch) -> Result<Self> {
+    async fn start_in(dir: Scratch, audited: bool) -> Result<Self> {
         let pki = Pki::new(&dir.join("pki"))?;
         let (etcd_port, peer_port, api_port) = (ReservedPort::new()?, ReservedPort::new()?, ReservedPort::new()?);
 
         let etcd = flags::etcd(&find_pinned("etcd").await?, &pki, &dir.join("etcd"), &etcd_port, &peer_port);
-        let api_server = flags::api_server(&find_pinned("kube-apiserver").await?, &pki, &etcd_port, &api_port);
+        let mut api_server = flags::api_server(&find_pinned("kube-apiserver").await?, &pki, &etcd_port, &api_port);
+        if audited {
+            let policy = dir.join("audit-policy.yaml");
+            std::fs::write(&policy, AUDIT_POLICY).with_context(|| format!("write {}", policy.display()))?;
+            api_server.args(flags::audit(&policy, &dir.join(AUDIT_LOG)));
+        }
         let identity = pki.cluster.issue("admin", "system:masters/admin", vec![])?;
         let admin = Kubeconfig::with_certificate(
             dir.join("admin.kubeconfig"),
@@ -245,6 +266,15 @@ impl ControlPlane {
         let status = ask("/v3/maintenance/status", serde_json::json!({})).await?;
         let revision = &status["header"]["revision"];
         ask("/v3/kv/compaction", serde_json::json!({ "revision": revision })).await.map(drop).context("compact etcd")
+    }
+
+    /// The requests of `ServiceAccount`s so far, as events of `audit.k8s.io/v1`. Only of one that was started for it.
+    pub fn audited(&self) -> Result<Vec<serde_json::Value>> {
+        let path = self.dir.join(AUDIT_LOG);
+        let log = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        // The last line may be on its way.
+        let whole = log.rfind('\n').map_or("", |end| &log[..end]);
+        whole.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
     }
 
     /// What a part has logged.

@@ -124,6 +124,11 @@ pub(super) fn api_server(program: &Path, pki: &Pki, etcd: &ReservedPort, port: &
     )
 }
 
+/// What an API server needs besides, to write down every request of a `ServiceAccount` that it has answered.
+pub(super) fn audit(policy: &Path, log: &Path) -> [String; 2] {
+    [format!("--audit-policy-file={}", file(policy)), format!("--audit-log-path={}", file(log))]
+}
+
 pub(super) fn controller_manager(
     program: &Path,
     pki: &Pki,

@@ -3,9 +3,11 @@
 mod control_plane;
 mod flags;
 mod kubeconfig;
+mod proxy;
 
 pub use control_plane::{ControlPlane, Part};
 pub use kubeconfig::Kubeconfig;
+pub use proxy::{ProxyMode, proxy};
 
 use anyhow::Result;
 use tokio::sync::OnceCell;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::unistd::{Uid, User};
 
+use super::wsgi::program;
 use crate::Signal;
 use crate::command::{find, output};
 use crate::daemon::Daemon;
@@ -18,6 +19,7 @@ const READY: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Database {
     daemon: Daemon,
+    socket: PathBuf,
 }
 
 impl Database {
@@ -51,7 +53,17 @@ impl Database {
             .args(SMALL);
         let mut daemon = Daemon::new("mariadb", &server, dir)?;
         daemon.start(READY, listens(socket(dir))).await?;
-        Ok(Self { daemon })
+        Ok(Self { daemon, socket: socket(dir) })
+    }
+
+    /// Changes something in it, behind everybody's back.
+    pub(super) async fn execute(&self, environment: &Path, statement: &str) -> Result<()> {
+        const EXECUTE: &str = "import pymysql, sys
+connection = pymysql.connect(user='root', unix_socket=sys.argv[1], autocommit=True)
+sys.exit(connection.cursor().execute(sys.argv[2]) == 0 and 'no row fits')";
+        let mut execute = program(environment, "python");
+        execute.args(["-c", EXECUTE]).arg(&self.socket).arg(statement);
+        output(execute).await.map(drop)
     }
 
     /// Ends it so that its data can be copied.

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 pub use hyper::Method;
 
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// What a service said.
 #[derive(Debug, Clone)]
@@ -44,6 +44,25 @@ pub(super) async fn ask(
     token: Option<&str>,
     body: Option<&Value>,
 ) -> Result<Answer> {
+    let body = body.map(|body| ("application/json", body.to_string().into_bytes()));
+    send_in_time(server, method, path, token, body).await
+}
+
+/// Puts bytes at `path`.
+pub(super) async fn upload(server: SocketAddr, path: &str, token: &str, bytes: Vec<u8>) -> Result<Answer> {
+    send_in_time(server, Method::PUT, path, Some(token), Some(("application/octet-stream", bytes))).await
+}
+
+/// A body and what it is.
+type Body = (&'static str, Vec<u8>);
+
+async fn send_in_time(
+    server: SocketAddr,
+    method: Method,
+    path: &str,
+    token: Option<&str>,
+    body: Option<Body>,
+) -> Result<Answer> {
     let said = format!("{method} {path}");
     timeout(DEADLINE, send(server, method, path, token, body))
         .await
@@ -56,7 +75,7 @@ async fn send(
     method: Method,
     path: &str,
     token: Option<&str>,
-    body: Option<&Value>,
+    body: Option<Body>,
 ) -> Result<Answer> {
     let (mut sender, connection) = handshake(TokioIo::new(TcpStream::connect(server).await?)).await?;
     // It ends with the answer; what goes wrong on it shows there.
@@ -65,11 +84,14 @@ async fn send(
     if let Some(token) = token {
         request = request.header("x-auth-token", token);
     }
-    if body.is_some() {
-        request = request.header("content-type", "application/json");
-    }
-    let body = body.map(Value::to_string).unwrap_or_default();
-    let response = sender.send_request(request.body(Full::new(Bytes::from(body)))?).await?;
+    let bytes = match body {
+        Some((kind, bytes)) => {
+            request = request.header("content-type", kind);
+            bytes
+        }
+        None => Vec::new(),
+    };
+    let response = sender.send_request(request.body(Full::new(Bytes::from(bytes)))?).await?;
     let token = response.headers().get("x-subject-token").and_then(|token| token.to_str().ok()).map(str::to_owned);
     let status = response.status().as_u16();
     let body = response.into_body().collect().await?.to_bytes();

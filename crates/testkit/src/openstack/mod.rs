@@ -1,4 +1,6 @@
-//! A real OpenStack on loopback: Keystone and Neutron on a `MariaDB` and an OVN of their own.
+//! A real OpenStack on loopback, in one of two sizes: Keystone and Neutron on a `MariaDB` and an OVN of their own, which
+//! start in some seconds; or with Nova, Placement, Glance, Cinder and Octavia as well, which take a minute or two and
+//! 3 GiB of memory. Servers, volumes and load balancers of the large one are only remembered: its drivers make none.
 //!
 //! ```no_run
 //! # async fn test() -> anyhow::Result<()> {
@@ -10,13 +12,16 @@
 //! # Ok(()) }
 //! ```
 
+mod broker;
 mod cloud;
 mod database;
 pub mod fake;
+mod furnish;
 mod http;
 mod project;
 mod settings;
 mod template;
+mod worker;
 mod wsgi;
 
 use std::path::PathBuf;
@@ -37,6 +42,16 @@ pub enum Service {
     Identity,
     /// Neutron.
     Network,
+    /// Nova.
+    Compute,
+    /// Placement, for Nova.
+    Placement,
+    /// Glance, for Nova.
+    Image,
+    /// Cinder.
+    BlockStorage,
+    /// Octavia.
+    LoadBalancer,
 }
 
 impl Service {
@@ -46,6 +61,11 @@ impl Service {
         match self {
             Self::Identity => "identity",
             Self::Network => "network",
+            Self::Compute => "compute",
+            Self::Placement => "placement",
+            Self::Image => "image",
+            Self::BlockStorage => "block-storage",
+            Self::LoadBalancer => "load-balancer",
         }
     }
 
@@ -54,16 +74,53 @@ impl Service {
         match self {
             Self::Identity => "keystone",
             Self::Network => "neutron",
+            Self::Compute => "nova",
+            Self::Placement => "placement",
+            Self::Image => "glance",
+            Self::BlockStorage => "cinder",
+            Self::LoadBalancer => "octavia",
+        }
+    }
+
+    /// What follows the address in the catalog.
+    fn path(self) -> &'static str {
+        match self {
+            Self::Compute => "/v2.1",
+            Self::BlockStorage => "/v3/$(project_id)s",
+            _ => "",
         }
     }
 }
 
-/// The cloud of this test binary, started by whoever asks first. It ends with the process.
+/// How much of an OpenStack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Tier {
+    Net,
+    Full,
+}
+
+impl Tier {
+    fn services(self) -> &'static [Service] {
+        use Service::{BlockStorage, Compute, Identity, Image, LoadBalancer, Network, Placement};
+        match self {
+            Self::Net => &[Identity, Network],
+            Self::Full => &[Identity, Network, Compute, Placement, Image, BlockStorage, LoadBalancer],
+        }
+    }
+}
+
+/// The cloud of this test binary with Keystone and Neutron, started by whoever asks first. It ends with the process.
 ///
 /// Tests keep apart by their projects. One that stops a service takes a [`Cloud::start`] of its own.
 pub async fn shared() -> Result<&'static Cloud> {
     static SHARED: OnceCell<Cloud> = OnceCell::const_new();
     SHARED.get_or_try_init(Cloud::start).await
+}
+
+/// The same with all services.
+pub async fn shared_full() -> Result<&'static Cloud> {
+    static SHARED: OnceCell<Cloud> = OnceCell::const_new();
+    SHARED.get_or_try_init(Cloud::start_full).await
 }
 
 /// The Python environment with all of the services.

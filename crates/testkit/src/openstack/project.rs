@@ -1,15 +1,24 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 
 use super::Service;
 use super::cloud::text;
 use super::http::{Answer, Method, ask};
+use crate::eventually;
 
 /// Everybody's.
 pub const PASSWORD: &str = "lab-password";
+
+/// What servers are made of.
+pub(super) const FLAVOR: &str = "lab";
+pub(super) const IMAGE: &str = "00000000-0000-4000-8000-000000000001";
+
+/// Nova takes two or three seconds on an idle machine.
+const BOOTED: Duration = Duration::from_mins(2);
 
 /// A project with a user of the same name in the domain `default`, whose password is [`PASSWORD`].
 #[derive(Debug)]
@@ -34,8 +43,7 @@ pub struct Lan {
 }
 
 impl Project {
-    pub(super) async fn new(id: String, name: String, services: [(Service, SocketAddr); 2]) -> Result<Self> {
-        let services = BTreeMap::from(services);
+    pub(super) async fn new(id: String, name: String, services: BTreeMap<Service, SocketAddr>) -> Result<Self> {
         let token = token(services[&Service::Identity], &name, &name).await?;
         Ok(Self { id, name, services, token })
     }
@@ -56,6 +64,31 @@ impl Project {
         let path = format!("v2.0/{}s", kind.replace('_', "-"));
         let made = self.ask(Service::Network, Method::POST, &path, Some(&json!({kind: fields}))).await?.ok()?;
         text(&made[kind]["id"])
+    }
+
+    /// Boots a server of Nova's, `network` being as `{"port": "<id>"}`, and waits until it runs. Gives its id.
+    pub async fn boot(&self, name: &str, network: Value) -> Result<String> {
+        let server = json!({"name": name, "imageRef": IMAGE, "flavorRef": FLAVOR, "networks": [network]});
+        let made = self.ask(Service::Compute, Method::POST, "v2.1/servers", Some(&json!({"server": server}))).await?;
+        let id = text(&made.ok()?["server"]["id"])?;
+        let path = format!("v2.1/servers/{id}");
+        let what = format!("server {name} runs");
+        let booted = eventually(&what, BOOTED, async || {
+            let server = self.get(Service::Compute, &path).await?["server"].take();
+            match server["status"].as_str() {
+                Some("ACTIVE") => Ok(Ok(())),
+                Some("ERROR") => Ok(Err(anyhow!("server {name} has failed: {}", server["fault"]))),
+                other => bail!("it is {other:?}"),
+            }
+        });
+        booted.await??;
+        Ok(id)
+    }
+
+    /// Whether its cloud has this service.
+    #[must_use]
+    pub fn has(&self, service: Service) -> bool {
+        self.services.contains_key(&service)
     }
 
     /// What is at `path`.

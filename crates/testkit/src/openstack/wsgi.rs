@@ -12,7 +12,7 @@ use super::http::{Method, ask};
 use crate::daemon::Daemon;
 use crate::{ReservedPort, Signal};
 
-const READY: Duration = Duration::from_mins(2);
+const READY: Duration = Duration::from_mins(4);
 
 /// A service in a uWSGI of one process, so that nothing of it outlives the process that is killed.
 #[derive(Debug)]
@@ -29,13 +29,16 @@ impl Wsgi {
         let mut server = program(environment, "uwsgi");
         server
             .arg(format!("--http-socket={}", port.address()))
-            .arg(format!("--module={name}.wsgi.api:application"))
+            .arg(format!("--module={name}.wsgi.{}:application", module(service)))
             .args(["--threads=8", "--enable-threads", "--need-app", "--buffer-size=65535", "--die-on-term"])
             // It would close a connection that a client is about to use again.
             .args(["--add-header", "Connection: close"])
             .env(format!("OS_{}_CONFIG_DIR", name.to_uppercase()), dir)
-            .env(format!("OS_{}_CONFIG_FILES", name.to_uppercase()), dir.join(format!("{name}.conf")))
+            .env(format!("OS_{}_CONFIG_FILES", name.to_uppercase()), files(service, dir))
             .env("TMPDIR", &temp);
+        if matches!(service, Service::BlockStorage | Service::LoadBalancer) {
+            server.arg(format!("--pyargv=--config-file {}", dir.join(format!("{name}.conf")).display()));
+        }
         Ok(Self { daemon: Daemon::new(name, &server, dir)?, port, temp })
     }
 
@@ -65,6 +68,17 @@ impl Wsgi {
     pub(super) fn address(&self) -> SocketAddr {
         self.port.address()
     }
+}
+
+/// Nova looks for its application in the first.
+fn files(service: Service, dir: &Path) -> String {
+    let file = |name: &str| dir.join(name).display().to_string();
+    let settings = file(&format!("{}.conf", service.name()));
+    if service == Service::Compute { format!("{};{settings}", file("nova-paste.ini")) } else { settings }
+}
+
+fn module(service: Service) -> &'static str {
+    if service == Service::Compute { "osapi_compute" } else { "api" }
 }
 
 /// A program of the services. Theirs is their own configuration, not that of whoever runs the tests.

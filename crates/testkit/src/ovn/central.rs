@@ -1,10 +1,13 @@
 //! The databases and northd, without a hypervisor.
 
+use std::path::Path;
+
 use anyhow::Result;
 
-use super::Northbound;
-use super::lab::{READY, database, listens, northd};
+use super::lab::{READY, database, listens, northd, sbctl};
+use super::{Northbound, tool};
 use crate::Scratch;
+use crate::command::output;
 use crate::daemon::Daemon;
 
 /// An `ovn-central`: what is written to the northbound database is translated, and nobody acts on it.
@@ -35,8 +38,29 @@ impl Central {
         &self.northbound
     }
 
+    /// Converts both databases to the schemas in a directory, as an upgrade of OVN does before its daemons are replaced.
+    pub async fn convert(&self, schemas: &Path) -> Result<()> {
+        self.northbound.convert(&schemas.join("ovn-nb.ovsschema")).await?;
+        let mut convert = tool("ovsdb-client", self.dir.path())?;
+        convert.args(["convert", &self.southbound()]).arg(schemas.join("ovn-sb.ovsschema"));
+        output(convert).await.map(drop)
+    }
+
+    /// Adds a hypervisor of this host name, which is no more than a row: who binds a port to it is not refused.
+    pub(crate) async fn add_chassis(&self, name: &str, host: &str) -> Result<()> {
+        let dir = self.dir.path();
+        sbctl(dir, &["chassis-add", name, "geneve", "127.0.0.1"]).await?;
+        sbctl(dir, &["set", "chassis", name, &format!("hostname={host}")]).await?;
+        let row = sbctl(dir, &["--bare", "--columns=_uuid", "find", "chassis", &format!("name={name}")]).await?;
+        let row = format!("chassis={}", row.trim());
+        // When it was last heard of: now, and it will never be heard of again.
+        let heard = format!("nb_cfg_timestamp={}", jiff::Timestamp::now().as_millisecond());
+        sbctl(dir, &["create", "Chassis_Private", &format!("name={name}"), &row, &heard]).await.map(drop)
+    }
+
     /// `unix:<path>` of the southbound database.
-    pub(crate) fn southbound(&self) -> String {
+    #[must_use]
+    pub fn southbound(&self) -> String {
         format!("unix:{}", self.dir.join("sb.sock").display())
     }
 }

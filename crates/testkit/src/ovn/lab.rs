@@ -307,7 +307,7 @@ fn check_tun() -> Result<()> {
     )
 }
 
-async fn sbctl(dir: &Path, args: &[&str]) -> Result<String> {
+pub(super) async fn sbctl(dir: &Path, args: &[&str]) -> Result<String> {
     let mut sbctl = tool("ovn-sbctl", dir)?;
     sbctl.arg(format!("--db=unix:{}", dir.join("sb.sock").display())).arg("--timeout=20").args(args);
     output(sbctl).await

@@ -1,4 +1,4 @@
-"""Carries connections to a port of this network namespace's loopback to a unix socket, which all namespaces share."""
+"""Carries connections to an address of this network namespace to a unix socket, which all namespaces share."""
 
 import socket
 import sys
@@ -18,8 +18,8 @@ def carry(source, target):
             pass
 
 
-port, path = int(sys.argv[1]), sys.argv[2]
-listener = socket.create_server(("127.0.0.1", port), backlog=128)
+host, port, path = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+listener = socket.create_server((host, port), backlog=128)
 print("listening", flush=True)
 while True:
     client, _ = listener.accept()

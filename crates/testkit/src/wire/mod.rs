@@ -12,6 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use nix::time::{ClockId, clock_gettime};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpStream, UnixListener};
 use tokio::task::AbortHandle;
@@ -116,6 +117,62 @@ impl Wire {
         process.wait_ready(READY, async || says(&process, "asking")).await?;
         Ok(Asking { process })
     }
+
+    /// Has the machine outside send a request every `pause`, each on a connection of its own, and write down what became
+    /// of it. One that has no answer after `patience` is given up; a lost SYN is sent again after a second.
+    pub async fn request(&self, server: SocketAddr, pause: Duration, patience: Duration) -> Result<Requesting> {
+        let script = self.dir.join("request.py");
+        fs::write(&script, include_str!("request.py"))?;
+        let (host, port) = (server.ip().to_string(), server.port().to_string());
+        let mut command = python()?;
+        command.arg(&script).args([&host, &port]);
+        command.args([pause, patience].map(|time| time.as_secs_f64().to_string()));
+        let process = self.outside.spawn(&format!("request-{}", host.replace(':', "-")), &command)?;
+        process.wait_ready(READY, async || says(&process, "requesting")).await?;
+        Ok(Requesting { process })
+    }
+
+    /// Gives the switch these rules of nftables, in the place of all that it had.
+    pub async fn filter(&self, rules: &str) -> Result<()> {
+        let file = self.dir.join("switch.nft");
+        fs::write(&file, format!("flush ruleset\n{rules}"))?;
+        let mut nft = Command::new(find("nft", "net")?);
+        nft.arg("-f").arg(&file);
+        crate::command::output(self.switch.inside(&nft)?).await.map(drop)
+    }
+}
+
+/// Somebody who sends requests.
+#[derive(Debug)]
+pub struct Requesting {
+    process: Process,
+}
+
+/// What became of a request. Times are on the clock that counts since the machine's start.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// When it was sent.
+    pub sent: f64,
+    /// When it was answered or given up.
+    pub ended: f64,
+    /// What came back.
+    pub answer: Option<String>,
+}
+
+impl Requesting {
+    /// All requests that have ended, in the order in which they were sent.
+    #[must_use]
+    pub fn requests(&self) -> Vec<Request> {
+        let log = self.process.log();
+        let request = |line: &str| {
+            let mut words = line.splitn(3, ' ');
+            let (sent, ended) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+            Some(Request { sent, ended, answer: words.next().filter(|said| *said != "-").map(str::to_owned) })
+        };
+        let mut requests: Vec<_> = log.lines().filter_map(request).collect();
+        requests.sort_by(|one, other| one.sent.total_cmp(&other.sent));
+        requests
+    }
 }
 
 /// Somebody who asks for an address.
@@ -177,10 +234,26 @@ impl Machine {
         Process::spawn_bound(name, self.netns.inside_bound(command)?, &self.dir)
     }
 
+    /// Has it answer TCP and UDP on these ports, with its name and the client's address.
+    pub async fn serve(&self, ports: &[u16]) -> Result<Process> {
+        let script = self.dir.join("serve.py");
+        fs::write(&script, include_str!("serve.py"))?;
+        let mut command = python()?;
+        command.arg(&script).arg(&self.name).args(ports.iter().map(u16::to_string));
+        let server = self.spawn(&format!("{}-server", self.name), &command)?;
+        server.wait_ready(READY, async || says(&server, "serving")).await?;
+        Ok(server)
+    }
+
     /// Makes `to`, an address of the test's own namespace, reachable inside at the same port of loopback. Lives on the
     /// runtime of the test.
     pub async fn forward(&mut self, to: SocketAddr) -> Result<()> {
-        let path = self.dir.join(format!("{}-{}.sock", self.name, to.port()));
+        self.forward_from(to, to).await
+    }
+
+    /// The same at another address, which the machine must have.
+    pub async fn forward_from(&mut self, at: SocketAddr, to: SocketAddr) -> Result<()> {
+        let path = self.dir.join(format!("{}-{}-{}.sock", self.name, at.port(), to.port()));
         let listener = UnixListener::bind(&path).with_context(|| format!("bind {}", path.display()))?;
         let carrier = tokio::spawn(async move {
             while let Ok((mut inside, _)) = listener.accept().await {
@@ -196,12 +269,18 @@ impl Machine {
         let script = self.dir.join("forward.py");
         fs::write(&script, include_str!("forward.py"))?;
         let mut command = python()?;
-        command.arg(&script).arg(to.port().to_string()).arg(&path);
-        let inside = self.spawn(&format!("{}-forward-{}", self.name, to.port()), &command)?;
+        command.arg(&script).arg(at.ip().to_string()).arg(at.port().to_string()).arg(&path);
+        let inside = self.spawn(&format!("{}-forward-{}-{}", self.name, at.port(), to.port()), &command)?;
         inside.wait_ready(READY, async || says(&inside, "listening")).await?;
         self.forwards.push(Forward { carrier: carrier.abort_handle(), _inside: inside });
         Ok(())
     }
+}
+
+/// The clock of [`Answer`] and [`Request`].
+pub fn now() -> Result<f64> {
+    let now = clock_gettime(ClockId::CLOCK_BOOTTIME)?;
+    Ok(Duration::from(now).as_secs_f64())
 }
 
 fn says(process: &Process, word: &str) -> Result<()> {

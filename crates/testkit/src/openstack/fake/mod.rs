@@ -1,7 +1,7 @@
 //! An OpenStack in this process: Keystone by itself, the other services as a test says. For the faults that real ones do
 //! not have on order.
 //!
-//! [`Fake`] answers what a test tells it to; [`Model`] answers as Neutron and Nova with a memory do.
+//! [`Fake`] answers what a test tells it to; [`Model`] answers as services with a memory do.
 
 mod model;
 

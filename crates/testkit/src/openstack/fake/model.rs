@@ -1,6 +1,10 @@
-//! Neutron and Nova with a memory, as far as routes need them.
+//! Neutron, Nova, Cinder and Octavia with a memory, as far as our controllers need them.
 //!
 //! It answers as the real ones were seen to: the same test bodies run on both.
+
+mod block_storage;
+mod compute;
+mod load_balancer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -74,6 +78,16 @@ impl Model {
         lock(&self.memory).things.entry("servers".into()).or_default().insert(name.into(), server);
     }
 
+    /// Has Nova lose a server: its cell is down.
+    pub fn lose(&self, server: &str) {
+        self.change("servers", server, &json!({"lost": true}));
+    }
+
+    /// Ends that.
+    pub fn find(&self, server: &str) {
+        self.change("servers", server, &json!({"lost": false}));
+    }
+
     /// Takes something away.
     pub fn forget(&self, collection: &str, id: &str) {
         lock(&self.memory).things.entry(collection.into()).or_default().remove(id);
@@ -86,7 +100,15 @@ impl Model {
         }
     }
 
-    /// What Neutron answers to a request, without a token and without faults.
+    /// Everything that is there, by collection and id.
+    #[must_use]
+    pub fn everything(&self) -> BTreeMap<String, BTreeMap<String, Value>> {
+        let mut all = lock(&self.memory).things.clone();
+        all.retain(|_, things| !things.is_empty());
+        all
+    }
+
+    /// What is answered to a request, without a token and without faults.
     pub fn ask(&self, method: &Method, path: &str, body: &Value) -> Result<Value> {
         let (status, answer) = lock(&self.memory).answer(method.as_str(), &format!("/{path}"), body, None);
         ensure!(status < 300, "{status}: {answer}");
@@ -111,8 +133,13 @@ impl Memory {
     fn answer(&mut self, method: &str, path: &str, body: &Value, guard: Option<&str>) -> (u16, Value) {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let place: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
+        match place.as_slice() {
+            ["compute", "v2.1", place @ ..] => return self.nova(method, place, body),
+            ["volume", "v3", _, place @ ..] => return self.cinder(method, place, query, body),
+            ["lb", "v2", "lbaas", place @ ..] => return self.octavia(method, place, query, body),
+            _ => (),
+        }
         let answered = match (method, place.as_slice()) {
-            ("GET", ["compute", "v2.1", "servers", "detail"]) => Ok(json!({"servers": self.all("servers", "")})),
             ("GET", ["v2.0", "extensions"]) => {
                 let alias = |alias: &&str| json!({"alias": alias, "name": alias});
                 Ok(json!({"extensions": self.extensions.iter().map(alias).collect::<Vec<_>>()}))
@@ -133,9 +160,11 @@ impl Memory {
                 self.guarded("routers", id, guard).and_then(|()| self.reroute(id, |there| *there = routes(body)))
             }
             ("PUT", ["v2.0", all, id]) => self.guarded(all, id, guard).and_then(|()| self.update(all, id, body)),
+            ("DELETE", ["v2.0", all, id]) => self.delete(all, id),
             _ => Err(Refusal(404, "HTTPNotFound", "The resource could not be found.".into())),
         };
         match answered {
+            Ok(_) if method == "DELETE" => (204, Value::Null),
             Ok(body) => (if method == "POST" { 201 } else { 200 }, body),
             Err(Refusal(status, kind, message)) => {
                 (status, json!({"NeutronError": {"type": kind, "message": message, "detail": ""}}))
@@ -144,14 +173,12 @@ impl Memory {
     }
 
     fn all(&self, collection: &str, query: &str) -> Vec<Value> {
-        // Several values of one key are alternatives.
-        let mut filters: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for (key, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
-            filters.entry(key).or_default().push(value);
-        }
+        let filters = filters(query);
         let fits = |thing: &&Value| {
-            let has =
-                |(key, values): (&&str, &Vec<&str>)| thing[*key].as_str().is_some_and(|value| values.contains(&value));
+            let has = |(key, values): (&String, &Vec<String>)| match &thing[key] {
+                Value::Array(many) => many.iter().any(|one| values.iter().any(|wanted| one == wanted)),
+                one => values.iter().any(|wanted| one == wanted),
+            };
             filters.iter().all(has)
         };
         self.things.get(collection).into_iter().flat_map(BTreeMap::values).filter(fits).cloned().collect()
@@ -186,6 +213,15 @@ impl Memory {
         merge(thing, &body[singular(collection)]);
         thing["revision_number"] = json!(thing["revision_number"].as_i64().unwrap_or_default() + 1);
         Ok(json!({singular(collection): thing}))
+    }
+
+    fn delete(&mut self, collection: &str, id: &str) -> Answered {
+        self.one(collection, id)?;
+        if collection == "security-groups" && !self.all("ports", &format!("security_groups={id}")).is_empty() {
+            return Err(Refusal(409, "SecurityGroupInUse", format!("Security Group {id} in use.")));
+        }
+        self.things.entry(collection.into()).or_default().remove(id);
+        Ok(Value::Null)
     }
 
     fn guarded(&self, collection: &str, id: &str, guard: Option<&str>) -> std::result::Result<(), Refusal> {
@@ -229,6 +265,32 @@ impl Memory {
         }
         self.update("routers", id, &json!({"router": {"routes": there}}))
     }
+}
+
+/// What a query asks for. Several values of one key are alternatives.
+fn filters(query: &str) -> BTreeMap<String, Vec<String>> {
+    let mut filters: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (key, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+        filters.entry(key.to_owned()).or_default().push(decoded(value));
+    }
+    filters
+}
+
+fn decoded(value: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = value.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        let escaped = tail.get(..2).filter(|_| *first == b'%').and_then(|hex| std::str::from_utf8(hex).ok());
+        match escaped.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &tail[2..];
+            }
+            None => bytes.push(if *first == b'+' { b' ' } else { *first }),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// The part of a subnet's addresses that all of them have; ranges of tests end at a dot.
