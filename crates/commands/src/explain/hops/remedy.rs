@@ -1,0 +1,44 @@
+//! What to do about a reason that a controller has given.
+
+/// The next thing to do, for the reasons of the condition `groundcrew.dev/Ready`.
+pub(super) fn remedy(reason: &str) -> &'static str {
+    match reason {
+        "NoPool" => "make an AddressPool of this network type that serves the namespace, or label a Subnet",
+        "PoolEmpty" => "free an address or add some: groundcrew pools shows what is left",
+        "LimitReached" => "delete a Service or EIp of the namespace, or raise perNamespaceLimit of the AddressPool",
+        "AddressTaken" => "ask for another address, or free this one: the message says who has it",
+        "AddressOutsidePools" | "AddressOutsideSubnets" | "AddressExcluded" | "AddressRefused" | "UnknownPool" => {
+            "ask for another address, or for none"
+        }
+        "AddressRests" => "wait: an address that was given back rests, because neighbours remember who had it",
+        "EipMissing" => "make the EIp that the Service names, or take the annotation away",
+        "EipNotReady" => "kubectl describe the EIp that the message names",
+        "EipExclusive" | "EipTaken" | "EipFamily" => "name another EIp, or none",
+        "PortConflict" => "give the Service another port, or another address",
+        "RouterMissing" | "SwitchMissing" | "PlaceMissing" => {
+            "make it in OVN, or tell the controller its name with --ovn-router and --ovn-switch"
+        }
+        "RouterAmbiguous" | "SwitchAmbiguous" | "PlaceAmbiguous" => "leave one with this name in OVN",
+        "GroupMissing" | "GroupDetached" | "GroupShared" => {
+            "make the load balancer group as docs/ovn-lb.md shows, on this project's router and switch alone"
+        }
+        "SubnetNotConnected" => "add the Subnet to spec.extraExternalSubnets of the project's Vpc",
+        "SubnetMissing" | "KubeOvnSilent" => "look whether kube-ovn-controller runs, and into its log",
+        "OvnEipTaken" => "remove the OvnEip that the message names: it is not ours",
+        "ReturnRouteMissing" => "add the entry or the policy that the message shows to the project's Vpc or router",
+        "BackendOutsideProject" => "look why the endpoint's address is in no network of the project's router",
+        "NoEndpoints" => "look at the pods of the Service: none is ready",
+        "NoNode" => "look at the nodes, their agents and their interfaces",
+        "NotConfirmed" => "look into the log of the agent on the node that the message names",
+        "NotRoutable" => "ask CloudSigma's support whether the address is routed; look at firewall policies",
+        "SubscriptionExpires" | "SubscriptionExpired" => "renew the subscription of the address",
+        "NoFunds" | "CredentialsRefused" | "Denied" => "look at the account, its funds and the credentials",
+        "NotFenced" => "look why the server of the silent node could not be stopped",
+        "HealthCheckSourceMissing" => {
+            "give the controller --health-check-source with an unused address of that network"
+        }
+        "HealthCheckPortMissing" => "look which logical switch port has the backend's address: OVN has none",
+        "HealthCheckInvalid" => "correct the annotation groundcrew.dev/health-check",
+        _ => "kubectl describe the Service for its Events, and look into the controller's log",
+    }
+}
