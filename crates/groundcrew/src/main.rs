@@ -1,13 +1,19 @@
 //! The `groundcrew` binary: one sub-command a controller, and a few for people.
 
 mod crds;
+mod deorbit;
+mod detach;
+mod manual;
 
+use std::ffi::OsString;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
-use groundcrew_core::runtime::RuntimeArgs;
+use groundcrew_commands::{Answer, DoctorArgs, ExplainArgs, PoolsArgs, StatusArgs};
+use groundcrew_core::runtime::{RuntimeArgs, StartError};
 use groundcrew_core::{cli, runtime};
 use groundcrew_lb_watcher::{Attribution, AttributionArgs};
 use groundcrew_orbit::{flight, routegc};
@@ -31,10 +37,16 @@ Examples:
   groundcrew ovn-lb --ovn-nb tcp:192.0.2.10:6641 --dry-run  show what it would do
   groundcrew lb-watcher --ovn-nb tcp:192.0.2.10:6641        watch the load balancers of kube-dc's manager
   groundcrew node-agent --node-name a --node-ip 192.0.2.20  hold floating addresses on this node
+  groundcrew net-probe --node-name a                        see from this node whether others' pods are reached
   groundcrew ovn-rows --ovn-nb tcp:192.0.2.10:6641          list all load balancers and whose they are
   groundcrew flight --pod-cidr 10.244.0.0/16 --dry-run      show which Nodes and security groups it would repair
   groundcrew routegc --pod-cidr 10.244.0.0/16 --dry-run     show which OpenStack routes nobody needs any more
   groundcrew cloudsigma-ccm --region zrh --username EMAIL   serve Services and nodes on CloudSigma
+  groundcrew deorbit plan --ccm-cluster a --csi-cluster a   show what this cluster has in OpenStack and would leave
+  groundcrew detach                                         show what keeps a finalizer of ours
+  groundcrew explain service shop/web                       tell hop by hop why a Service does not answer
+  groundcrew doctor --ovn-nb tcp:192.0.2.10:6641            check the installation
+  groundcrew pools                                          show how many addresses are left
   groundcrew crds | kubectl apply -f -                      install or upgrade the custom resources";
 
 #[derive(Debug, Subcommand)]
@@ -55,6 +67,11 @@ enum Command {
     /// Runs on every node, with the rights to change its addresses and its packet filter. It answers for the floating
     /// addresses that are given to its node, and lets go of them by itself when it does not reach the API server.
     NodeAgent(Box<NodeAgent>),
+    /// Ask the pods of other nodes over the pod network whether they are there
+    ///
+    /// Runs on every node, on the pod network and without any right there. Each probe asks a few others over HTTP and
+    /// writes down whom it does not reach; groundcrew flight reads that with --probe-namespace.
+    NetProbe(Box<NetProbe>),
     /// List the load balancers of an OVN and whose they are
     ///
     /// One line each: the Service it belongs to, (kube-ovn) or (unknown), its name, how many addresses it has, where it is
@@ -78,10 +95,61 @@ enum Command {
     /// Servers that failed, stay unready or never became Nodes are only told, unless --nodes says repair: then they are
     /// rebooted softly, then hard, one step in a cool-down and few at once.
     Flight(Box<Flight>),
+    /// Leave nothing behind when a cluster goes: load balancers, floating addresses, volumes, snapshots, routes
+    ///
+    /// Exit codes: 0 nothing is left (or --proceed lets it go), 1 it could not be found out, 3 something is left or it
+    /// still runs, 4 refused, and nothing was done.
+    #[command(subcommand)]
+    Deorbit(deorbit::Command),
+    /// Carry out Deorbit objects in the cluster
+    ///
+    /// Freezes and stops what makes new things outside, deletes what the cluster's own controllers clean up after, waits
+    /// for them, and looks in the cloud for what carries the cluster's marks. What is left goes by the cloud's API only
+    /// where the object's policies say so; all else is reported.
+    DeorbitController(Box<deorbit::Controller>),
+    /// Take our finalizers off Services, EIps and Deorbits, for whoever leaves
+    ///
+    /// With them nobody could delete these any more once the controllers are gone. The policy with which a Deorbit refuses
+    /// new things goes, too. Addresses stay, and whatever serves them outside goes on. Without --confirm it only shows what
+    /// it would do.
+    Detach(Box<detach::Detach>),
+    /// Tell hop by hop why something answers, or does not
+    #[command(subcommand, arg_required_else_help = true)]
+    Explain(Explain),
+    /// Check an installation: definitions, rights, OVN, kube-ovn, clocks, clouds
+    ///
+    /// Each thing has a tick, or a cross with its remedy. Exits with 0 if all is well, 1 if something is broken, 3 if
+    /// something could not be seen. Nothing is written.
+    Doctor(Box<DoctorArgs>),
+    /// List the pools of addresses and how many are left
+    Pools(PoolsArgs),
+    /// Show who leads, and which Services wait for what
+    Status(Box<StatusArgs>),
+    /// Print a script that completes this program's lines in a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages
+    Man {
+        /// The directory to write them to, such as ~/.local/share/man/man1
+        #[arg(value_name = "DIRECTORY")]
+        directory: PathBuf,
+    },
     /// Print the custom resource definitions as YAML
     Crds(crds::Crds),
     /// Print the version
     Version,
+}
+
+#[derive(Debug, Subcommand)]
+enum Explain {
+    /// A Service of type LoadBalancer: from its class and its address to its pods
+    ///
+    /// Prints a tick or a cross for each hop, with the reason and the next thing to do. Exits with 0 if it is whole, 1 if it
+    /// is broken, 3 if not everything could be seen. Nothing is written.
+    #[command(visible_alias = "svc")]
+    Service(Box<ExplainArgs>),
 }
 
 #[derive(Debug, clap::Args)]
@@ -129,6 +197,14 @@ struct NodeAgent {
 }
 
 #[derive(Debug, clap::Args)]
+struct NetProbe {
+    #[command(flatten)]
+    probe: groundcrew_net_probe::Args,
+    #[command(flatten)]
+    runtime: RuntimeArgs,
+}
+
+#[derive(Debug, clap::Args)]
 struct Flight {
     #[command(flatten)]
     flight: flight::Args,
@@ -140,7 +216,7 @@ struct Flight {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let line: Line = match cli::parse(std::env::args_os()) {
+    let line: Line = match cli::parse(typed()) {
         Ok(line) => line,
         Err(code) => return code,
     };
@@ -173,6 +249,12 @@ async fn main() -> ExitCode {
             let start = async move |runtime| groundcrew_node_agent::start(&runtime, agent).await;
             runtime::run("node-agent", runtime, start).await
         }
+        Command::NetProbe(line) => {
+            let NetProbe { probe, runtime } = *line;
+            let runtime = groundcrew_net_probe::one_per_node(runtime);
+            let start = async move |runtime| groundcrew_net_probe::start(&runtime, probe).await;
+            runtime::run("net-probe", runtime, start).await
+        }
         Command::Flight(line) => {
             let Flight { flight, openstack, runtime } = *line;
             runtime::run("flight", unmarked("flight", runtime), async move |runtime| {
@@ -187,14 +269,47 @@ async fn main() -> ExitCode {
             let start = async move |runtime| groundcrew_cloudsigma_ccm::start(&runtime, cloudsigma).await;
             runtime::run("cloudsigma-ccm", runtime, start).await
         }
+        Command::Deorbit(command) => Box::pin(command.run()).await,
+        Command::DeorbitController(line) => line.run().await,
+        Command::Detach(args) => print(detach::detach(*args).await),
+        Command::Explain(Explain::Service(args)) => answer(Box::pin(groundcrew_commands::explain(&args)).await),
+        Command::Doctor(args) => answer(Box::pin(groundcrew_commands::doctor(&args)).await),
+        Command::Pools(args) => answer(Box::pin(groundcrew_commands::pools(&args)).await),
+        Command::Status(args) => answer(Box::pin(groundcrew_commands::status(&args)).await),
+        Command::Completions { shell } => print(Ok(manual::completions::<Line>(shell))),
+        Command::Man { directory } => print(manual::write::<Line>(&directory)),
         Command::Crds(args) => print(crds::yaml(&args)),
         Command::Version => print(Ok(concat!("groundcrew ", env!("CARGO_PKG_VERSION"), "\n").to_owned())),
     }
 }
 
+/// The command line. As a plugin of kubectl the program is called as its user types it, so that help can be copied.
+fn typed() -> Vec<OsString> {
+    let mut line: Vec<_> = std::env::args_os().collect();
+    let program = line.first().map(Path::new).and_then(Path::file_stem);
+    if program.is_some_and(|program| program == "kubectl-groundcrew") {
+        line[0] = "kubectl groundcrew".into();
+    }
+    line
+}
+
 /// For one that marks nothing outside: it need not know its cluster, nor have the right to find out.
 fn unmarked(name: &str, runtime: RuntimeArgs) -> RuntimeArgs {
     RuntimeArgs { cluster_id: runtime.cluster_id.or_else(|| Some(name.to_owned())), ..runtime }
+}
+
+/// Whatever could not be looked at at all exits as what could not be seen.
+fn answer(answer: Result<Answer, StartError>) -> ExitCode {
+    match answer {
+        Ok(Answer { text, code }) => {
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            ExitCode::from(code)
+        }
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: {error}");
+            ExitCode::from(3)
+        }
+    }
 }
 
 /// To standard output; a reader that has gone, as with `| head`, is no error.

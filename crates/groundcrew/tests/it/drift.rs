@@ -1,7 +1,8 @@
 //! Who took the load balancers is told by the controller that owns them, and by the watcher of kube-dc's.
 
 use anyhow::{anyhow, ensure};
-use groundcrew_testkit::eventually;
+use groundcrew_testkit::controller::Controller;
+use groundcrew_testkit::{Signal, eventually};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::events::v1::Event;
@@ -60,6 +61,65 @@ async fn the_owner_of_the_rows_repairs_a_collection_and_names_it() {
     assert!(controller.process.log().contains("GC_INTERVAL=0"), "the log has the remedy");
 }
 
+/// The row of a Service.
+async fn row(lab: &Lab, service: &str) -> String {
+    let mark = format!("external_ids:groundcrew-service={service}");
+    let said = lab.northbound().nbctl(["--bare", "--columns=name", "find", "Load_Balancer", &mark]).await.unwrap();
+    said.trim().to_owned()
+}
+
+async fn until_repaired(controller: &Controller, kind: &str, cause: &str, times: f64) {
+    let series = format!("groundcrew_drift_repaired_total{{cause=\"{cause}\",kind=\"{kind}\"}}");
+    controller.until_metric(&series, SOON, |repaired| (repaired - times).abs() < 0.1).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_owner_of_the_rows_tells_causes_apart_that_come_close_to_each_other() {
+    let lab = Lab::new("causes").await;
+    let controller = lab.spawn("owner", |command| command.args(["--kube-ovn-namespace", &lab.namespace]));
+    lab.until_leads(&controller).await;
+    for name in ["web", "api", "mail"] {
+        lab.create(name).await;
+        lab.until_served(name).await;
+    }
+    let (web, api) = (row(&lab, "web").await, row(&lab, "api").await);
+    let northbound = lab.northbound();
+
+    northbound.nbctl(["lb-del", &web]).await.unwrap();
+    // By no means the work of whoever deleted the other.
+    northbound.nbctl(["set", "load_balancer", &api, "options:reject=false"]).await.unwrap();
+    until_repaired(&controller, "row_missing", "manual_delete", 1.0).await;
+    until_repaired(&controller, "options", "unknown_writer", 1.0).await;
+
+    northbound.nbctl(["lr-del", &lab.namespace, "--", "lr-add", &lab.namespace]).await.unwrap();
+    until_repaired(&controller, "router_detached", "router_recreated", 3.0).await;
+    let switch = format!("{}-default", lab.namespace);
+    northbound.nbctl(["ls-del", &switch, "--", "ls-add", &switch]).await.unwrap();
+    until_repaired(&controller, "switch_detached", "router_recreated", 3.0).await;
+}
+
+#[tokio::test]
+async fn drift_during_a_hand_over_is_put_right_and_told_by_the_successor() {
+    let lab = Lab::new("succeeded").await;
+    let first = lab.spawn("first", |command| command);
+    lab.until_leads(&first).await;
+    let second = lab.start("second").await;
+    lab.create("web").await;
+    lab.until_served("web").await;
+    let (before, row) = (lab.rows().await, row(&lab, "web").await);
+    eventually("the second has seen it", SOON, async || {
+        let seen = second.metric("groundcrew_services").await?;
+        if seen > 0.5 { Ok(()) } else { Err(anyhow!("{seen}")) }
+    })
+    .await
+    .unwrap();
+    // Nobody leads when it happens.
+    first.process.signal(Signal::SIGKILL).unwrap();
+    lab.northbound().nbctl(["lb-del", &row]).await.unwrap();
+    until_repaired(&second, "row_missing", "manual_delete", 1.0).await;
+    assert_eq!(lab.rows().await, before);
+}
+
 #[tokio::test]
 async fn the_watcher_as_a_process_wakes_the_manager_for_a_lost_row() {
     let lab = Lab::new("watched").await;
@@ -73,7 +133,7 @@ async fn the_watcher_as_a_process_wakes_the_manager_for_a_lost_row() {
     let row = format!("{}-web-tcp", lab.namespace);
     lab.northbound().nbctl(["lb-add", &row, "192.0.2.7:80", "10.1.0.41:8080"]).await.unwrap();
     let watcher = lab.watcher("watcher").await;
-    watcher.until_metric("groundcrew_watcher_services_count", SOON, |n| n > 0.5).await.unwrap();
+    watcher.until_metric("groundcrew_watcher_services", SOON, |n| n > 0.5).await.unwrap();
     lab.northbound().nbctl(["lb-del", &row]).await.unwrap();
     eventually("the manager is woken", SOON, async || {
         let service: Service = lab.services().get("web").await?;

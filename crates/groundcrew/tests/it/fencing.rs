@@ -103,6 +103,17 @@ async fn rows_sent_too_late_are_refused() {
     first.until_metric("groundcrew_ovn_commits_total{outcome=\"failed\"}", SOON, |failed| failed > 0.5).await.unwrap();
 }
 
+/// One after the other at once: each has a lab of its own, and none measures time.
+#[tokio::test]
+async fn whatever_is_sent_too_late_to_the_api_server_is_refused() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let late = async |name: &str, write: u32| {
+        let lab = Lab::new(name).await;
+        stopped_between_check_and_send(&lab, write).await;
+    };
+    tokio::join!(late("late-claim", 2), late("late-eip", 3), late("late-eip-status", 4), late("late-status", 6));
+}
+
 /// One round: the leader is stopped, killed or told to go at a random moment of steady churn; then it comes back.
 async fn random_round(lab: &Lab, round: usize, leader: Controller, follower: Controller) -> (Controller, Controller) {
     let churn = format!("churn-{round}");

@@ -1,5 +1,6 @@
 //! A project in Kubernetes, its router and switch in OVN, and as many controllers as a test wants.
 
+use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use groundcrew_testkit::kube::{ControlPlane, shared};
 use groundcrew_testkit::ovn::{Central, Northbound};
 use groundcrew_testkit::{Scratch, eventually};
 use k8s_openapi::api::core::v1::Service;
-use kube::api::PostParams;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 
@@ -29,7 +31,10 @@ pub(crate) struct Lab {
 
 impl Lab {
     pub(crate) async fn new(name: &str) -> Self {
-        let control_plane = shared().await.unwrap();
+        Self::on(shared().await.unwrap(), name).await
+    }
+
+    pub(crate) async fn on(control_plane: &'static ControlPlane, name: &str) -> Self {
         control_plane.define(&groundcrew_api::crds()).await.unwrap();
         let namespace = control_plane.namespace(name).await.unwrap();
         let client = control_plane.client().await.unwrap();
@@ -58,11 +63,34 @@ impl Lab {
         Controller::spawn(name, command, self.scratch.path()).unwrap()
     }
 
+    /// One whose API server is at this address.
+    pub(crate) fn astray(&self, name: &str, api_server: SocketAddr, flags: &[&str]) -> Controller {
+        let kubeconfig = self.control_plane.admin().through(api_server).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_groundcrew"));
+        command.args(["ovn-lb", "--kubeconfig", kubeconfig.path().to_str().unwrap()]);
+        command.args(["--cluster-id", &self.namespace, "--ovn-nb", &self.northbound().remotes()]).args(flags);
+        Controller::spawn(name, command, self.scratch.path()).unwrap()
+    }
+
     /// The watcher of kube-dc's load balancers, ready.
     pub(crate) async fn watcher(&self, name: &str) -> Controller {
         let mut command = self.sub_command("lb-watcher");
         command.args(["--trigger=annotation", "--settle-time", "500ms", "--kube-ovn-namespace", &self.namespace]);
         Controller::start(name, command, self.scratch.path(), SOON).await.unwrap()
+    }
+
+    /// Any controller, on this lab's Kubernetes and in its namespace.
+    pub(crate) fn run(&self, name: &str, line: impl FnOnce(&mut Command) -> &mut Command) -> Controller {
+        let mut command = self.person();
+        line(&mut command).args(["--lease-namespace", &self.namespace]);
+        Controller::spawn(name, command, self.scratch.path()).unwrap()
+    }
+
+    /// For what a person types.
+    pub(crate) fn person(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_groundcrew"));
+        command.env("GROUNDCREW_KUBECONFIG", self.control_plane.kubeconfig_path());
+        command
     }
 
     fn command(&self) -> Command {
@@ -82,8 +110,18 @@ impl Lab {
         command
     }
 
+    /// `groundcrew detach` for what this test's controllers serve: whether it succeeded, and what it said.
+    pub(crate) fn detach(&self, more: &[&str]) -> (bool, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_groundcrew"));
+        command.arg("detach").args(["--kubeconfig", self.control_plane.kubeconfig_path().to_str().unwrap()]);
+        command.args(["--lease-namespace", &self.namespace, "--cluster-id", &self.namespace, "--class", &self.class()]);
+        let output = command.args(more).output().unwrap();
+        let said = if output.status.success() { output.stdout } else { output.stderr };
+        (output.status.success(), String::from_utf8(said).unwrap())
+    }
+
     /// One a test, so that tests do not serve each other's Services.
-    fn class(&self) -> String {
+    pub(crate) fn class(&self) -> String {
         format!("test.example/{}", self.namespace)
     }
 
@@ -92,8 +130,12 @@ impl Lab {
     }
 
     pub(crate) async fn create(&self, name: &str) {
+        self.create_with(name, &json!({})).await;
+    }
+
+    pub(crate) async fn create_with(&self, name: &str, annotations: &serde_json::Value) {
         let service = json!({
-            "apiVersion": "v1", "kind": "Service", "metadata": { "name": name },
+            "apiVersion": "v1", "kind": "Service", "metadata": { "name": name, "annotations": annotations },
             "spec": {
                 "type": "LoadBalancer", "loadBalancerClass": self.class(),
                 "allocateLoadBalancerNodePorts": false, "ports": [{ "port": 80 }],
@@ -101,6 +143,18 @@ impl Lab {
         });
         let service = serde_json::from_value(service).unwrap();
         self.services().create(&PostParams::default(), &service).await.unwrap();
+    }
+
+    /// One endpoint of a Service, ready or not.
+    pub(crate) async fn endpoint(&self, service: &str, ready: bool) {
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": { "name": service, "labels": { "kubernetes.io/service-name": service } },
+            "ports": [{ "name": "", "port": 8080, "protocol": "TCP" }],
+            "endpoints": [{ "addresses": ["10.1.0.41"], "conditions": { "ready": ready } }],
+        });
+        let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &self.namespace);
+        slices.patch(service, &PatchParams::apply("test").force(), &Patch::Apply(slice)).await.unwrap();
     }
 
     pub(crate) async fn until_served(&self, name: &str) -> Service {

@@ -91,3 +91,18 @@ async fn the_rows_of_an_ovn_are_listed_with_their_owners_and_foreign_ones_alone(
     assert!(foreign.contains("(kube-ovn)  vpc-shop-tcp-load") && foreign.contains("(unknown)   stranger"), "{foreign}");
     assert!(!foreign.contains("shop/web"), "{foreign}");
 }
+
+#[test]
+fn shells_complete_its_lines_and_man_has_a_page_for_each_command() {
+    for (shell, word) in [("bash", "complete "), ("zsh", "#compdef groundcrew"), ("fish", "complete -c groundcrew")] {
+        let script = text(&groundcrew(&["completions", shell]).stdout);
+        assert!(script.contains(word) && script.contains("ovn-lb"), "{shell}");
+    }
+    let dir = groundcrew_testkit::Scratch::new("man").unwrap();
+    let output = groundcrew(&["man", dir.path().join("man1").to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for page in ["groundcrew.1", "groundcrew-ovn-lb.1", "groundcrew-explain-service.1", "groundcrew-doctor.1"] {
+        let page = std::fs::read_to_string(dir.path().join("man1").join(page)).unwrap();
+        assert!(page.contains(".SH NAME"), "{page}");
+    }
+}

@@ -3,16 +3,23 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use groundcrew_api::names::annotation;
+use groundcrew_api::floating_ip::{FloatingIP, FloatingIPSpec};
+use groundcrew_api::names::{annotation, lease};
 use groundcrew_testkit::wire::Asking;
 use groundcrew_testkit::{Signal, eventually};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
 
 use crate::lab::{Lab, SOON};
 use crate::mover;
 
 /// Three nodes, the first of which holds the address, and somebody who moves it.
 async fn held() -> (Lab, Asking, tokio_util::task::AbortOnDropHandle<()>) {
-    let lab = Lab::started(3, &[]).await;
+    held_in(Lab::started(3, &[]).await).await
+}
+
+async fn held_in(lab: Lab) -> (Lab, Asking, tokio_util::task::AbortOnDropHandle<()>) {
     let asking = lab.ask().await;
     lab.place(0).await;
     lab.until_held(0).await;
@@ -55,6 +62,21 @@ async fn until_renewed(lab: &Lab, node: usize, before: &str) {
 #[tokio::test]
 async fn a_hung_agent_loses_its_address_and_does_not_bring_it_back_when_it_goes_on() {
     let (lab, asking, _mover) = held().await;
+    lab.agent(0).signal(Signal::SIGSTOP).unwrap();
+    let before = renewal(&lab, 0).await;
+    lab.until_answers(&asking, 1).await;
+    lab.agent(0).signal(Signal::SIGCONT).unwrap();
+    until_renewed(&lab, 0, &before).await;
+    settle(&lab, &asking).await;
+    lab.assert_answered_in_turn(&asking, &[0, 1]);
+}
+
+#[tokio::test]
+async fn a_hung_agent_loses_its_ipv6_address_likewise() {
+    let mut lab = Lab::started(3, &[]).await;
+    let number = lab.namespace.rsplit('-').next().unwrap();
+    lab.address = format!("2001:db8:51::f01:{number}").parse().unwrap();
+    let (lab, asking, _mover) = held_in(lab).await;
     lab.agent(0).signal(Signal::SIGSTOP).unwrap();
     let before = renewal(&lab, 0).await;
     lab.until_answers(&asking, 1).await;
@@ -130,6 +152,33 @@ async fn when_no_node_reaches_the_api_server_addresses_stay_where_they_are() {
     lab.assert_answered_in_turn(&asking, &[0]);
 }
 
+/// Somebody deletes the Node of one of two that are cut off: the controller counts one of two late, which is not most.
+#[tokio::test]
+async fn the_word_of_a_node_that_was_deleted_meanwhile_keeps_no_address() {
+    let (lab, asking, _mover) = held().await;
+    // The one that is asked knows first: who has to let go before anybody says so has nothing to keep.
+    for (node, said) in [(2, "Lease not renewed"), (0, "most agents do not reach the API server: addresses are kept")] {
+        lab.proxies[node].partition();
+        eventually(said, SOON, async || {
+            ensure!(lab.agent(node).log().contains(said), "{}", lab.agent(node).last_words());
+            Ok(())
+        })
+        .await
+        .unwrap();
+    }
+    // As it goes with its Node.
+    let leases: Api<Lease> = Api::namespaced(lab.client.clone(), &lab.namespace);
+    leases.delete(&lease::of_node(&lab.name(2)), &DeleteParams::default()).await.unwrap();
+    lab.until_answers(&asking, 1).await;
+    let before = renewal(&lab, 0).await;
+    for node in [0, 2] {
+        lab.proxies[node].heal();
+    }
+    until_renewed(&lab, 0, &before).await;
+    settle(&lab, &asking).await;
+    lab.assert_answered_in_turn(&asking, &[0, 1]);
+}
+
 /// Each renewal takes longer than the round trip that costs no lifetime.
 #[tokio::test]
 async fn an_api_server_that_answers_slowly_costs_no_address() {
@@ -158,6 +207,58 @@ async fn a_node_whose_interface_loses_its_link_hands_over_at_once() {
     })
     .await
     .unwrap();
+}
+
+/// The interface of the default route is fine all the time.
+#[tokio::test]
+async fn a_node_whose_named_interface_has_no_link_or_is_gone_says_so_and_takes_the_address_when_it_can() {
+    let lab = Lab::started(1, &[]).await;
+    let (machine, mac) = (&lab.wire.nodes[0], "02:00:00:00:0e:01");
+    machine.run("ip", &["link", "add", "eth1", "address", mac, "type", "veth", "peer", "name", "far"]).await.unwrap();
+    machine.run("ip", &["link", "set", "far", "up"]).await.unwrap();
+    let spec = FloatingIPSpec {
+        address: lab.address.to_string(),
+        holder: Some(lab.name(0)),
+        serial: 1,
+        mac: Some(mac.into()),
+        ..FloatingIPSpec::default()
+    };
+    let object = FloatingIP::new(&FloatingIP::name_of(lab.address), spec);
+    lab.floating_ips().create(&PostParams::default(), &object).await.unwrap();
+    let refused = async |reason| {
+        lab.until_refused(reason).await;
+        let status = lab.object().await.unwrap().status.unwrap();
+        assert_eq!((status.serial, status.holder), (1, None));
+    };
+    refused("LinkDown").await;
+    machine.run("ip", &["link", "set", "eth1", "up"]).await.unwrap();
+    lab.until_held(0).await;
+    machine.run("ip", &["link", "del", "eth1"]).await.unwrap();
+    refused("NoInterface").await;
+    let annotations = lab.lease(0).await.unwrap().metadata.annotations.unwrap();
+    assert!(!annotations.contains_key(annotation::UNABLE), "other addresses may come");
+}
+
+/// More changes than the kernel remembers for one listener: it is told that some were lost.
+#[tokio::test]
+async fn a_burst_of_link_changes_does_not_make_the_agent_blind() {
+    let (lab, asking, _mover) = held().await;
+    let burst =
+        "for i in $(seq 120); do echo link add name burst$i type bridge; echo link del burst$i; done | ip -batch -";
+    lab.agent(0).signal(Signal::SIGSTOP).unwrap();
+    lab.wire.nodes[0].run("sh", &["-c", burst]).await.unwrap();
+    lab.agent(0).signal(Signal::SIGCONT).unwrap();
+    let before = renewal(&lab, 0).await;
+    until_renewed(&lab, 0, &before).await;
+    lab.wire.unplug(0).await.unwrap();
+    eventually("the agent saw that its link is gone", SOON, async || {
+        let annotations = lab.lease(0).await?.metadata.annotations.unwrap_or_default();
+        ensure!(annotations.contains_key(annotation::UNABLE), "{annotations:?}");
+        anyhow::Ok(())
+    })
+    .await
+    .unwrap();
+    lab.until_answers(&asking, 1).await;
 }
 
 #[tokio::test]

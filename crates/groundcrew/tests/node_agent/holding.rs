@@ -4,7 +4,7 @@ use anyhow::ensure;
 use groundcrew_testkit::{Signal, eventually};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use crate::lab::{Lab, SOON, python};
@@ -29,6 +29,43 @@ async fn an_address_is_on_the_node_that_is_named_and_moves_when_another_is() {
     lab.until_held(0).await;
     lab.until_answers(&asking, 0).await;
     lab.assert_answered_in_turn(&asking, &[0, 1, 0]);
+}
+
+#[tokio::test]
+async fn of_two_interfaces_with_default_routes_the_preferred_one_has_the_address_unless_the_other_is_named() {
+    let mut lab = Lab::new(1, &[]).await;
+    let mac = "02:00:00:00:01:01";
+    for line in [
+        format!("link add eth1 address {mac} type veth peer name peer1"),
+        "link set peer1 up".into(),
+        "link set eth1 up".into(),
+        "address add 203.0.113.10/24 dev eth1".into(),
+        "route add default via 203.0.113.1 dev eth1 metric 50".into(),
+    ] {
+        lab.wire.nodes[0].run("ip", &line.split(' ').collect::<Vec<_>>()).await.unwrap();
+    }
+    lab.start(0);
+    lab.until_alive(0).await;
+    lab.place(0).await;
+    lab.until_held(0).await;
+    let there = format!(" {}/32 ", lab.address);
+    let on = async |interface: &str| {
+        let addresses = lab.wire.nodes[0].run("ip", &["address", "show", "dev", interface]).await.unwrap();
+        addresses.contains(&there)
+    };
+    assert!(on("eth0").await && !on("eth1").await, "the kernel itself prefers the route with the lower metric");
+
+    let patch = Patch::Merge(json!({ "spec": { "mac": mac } }));
+    let name = groundcrew_api::floating_ip::FloatingIP::name_of(lab.address);
+    lab.floating_ips().patch(&name, &PatchParams::default(), &patch).await.unwrap();
+    eventually("it is on the interface that is named, and on no other", SOON, async || {
+        let (old, new) = (on("eth0").await, on("eth1").await);
+        ensure!(!old && new, "{old} {new}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    lab.until_held(0).await;
 }
 
 #[tokio::test]

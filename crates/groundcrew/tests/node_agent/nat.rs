@@ -97,9 +97,51 @@ async fn tcp_and_udp_on_one_port_reach_backends_on_another_port_and_none_means_r
     until_heard(&lab, false, "ConnectionRefusedError").await;
     until_heard(&lab, true, "ConnectionRefusedError").await;
 
+    // The node that has lost the address balances no more, also not what it sends there itself.
+    lab.place(1).await;
+    lab.until_held(1).await;
+    until_no_table(&lab, 0).await;
+    until_heard(&lab, false, "ConnectionRefusedError").await;
     set_ports(&lab, &json!([])).await;
+    until_no_table(&lab, 1).await;
+}
+
+/// The kernel of the machine may lack SCTP itself: what the packet filter took is read back.
+#[tokio::test]
+async fn sctp_and_affinity_are_rules_that_the_kernel_takes() {
+    let lab = Lab::started(1, &[]).await;
+    lab.place(0).await;
+    lab.until_held(0).await;
+    let backends = [1, 2].map(|n| json!({ "address": format!("10.9.0.{n}"), "port": 5000 + n, "node": lab.name(0) }));
+    let port = |protocol, policy, backends: &[Value]| json!({ "protocol": protocol, "port": PORT, "externalTrafficPolicy": policy, "affinitySeconds": 10800, "backends": backends });
+    set_ports(&lab, &json!([port("SCTP", "Cluster", &backends), port("UDP", "Local", &backends[..1])])).await;
+    let found = |rules: &str| {
+        let line = |words: &[&str]| rules.lines().any(|line| words.iter().all(|word| line.contains(word)));
+        line(&["sctp dport 80", "jhash ip saddr mod 2", "10.9.0.1 . 5001", "10.9.0.2 . 5002"])
+            && line(&["udp dport 80", "jhash ip saddr mod 1", "10.9.0.1 . 5001"])
+            && line(&["sctp", "masquerade"])
+    };
+    let list = async || lab.wire.nodes[0].run("nft", &["list", "table", "inet", "groundcrew_nat"]).await;
+    eventually("the rules are there", SOON, async || {
+        let rules = list().await?;
+        ensure!(found(&rules), "{rules}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    set_ports(&lab, &json!([port("SCTP", "Cluster", &[])])).await;
+    eventually("without a backend it is refused", SOON, async || {
+        let rules = list().await?;
+        ensure!(rules.lines().any(|line| line.contains("sctp dport 80") && line.contains("reject")), "{rules}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+async fn until_no_table(lab: &Lab, node: usize) {
     eventually("the table is gone", SOON, async || {
-        let tables = lab.wire.nodes[0].run("nft", &["list", "tables"]).await?;
+        let tables = lab.wire.nodes[node].run("nft", &["list", "tables"]).await?;
         ensure!(!tables.contains("groundcrew_nat"), "{tables}");
         Ok(())
     })

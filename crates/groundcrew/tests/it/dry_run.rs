@@ -1,0 +1,149 @@
+//! `--dry-run` prints what it would do, as a diff that a person can read, and does nothing.
+
+use std::process::Command;
+
+use anyhow::ensure;
+use groundcrew_api::node_repair::NodeRepair;
+use groundcrew_testkit::controller::Controller;
+use groundcrew_testkit::kube::ControlPlane;
+use groundcrew_testkit::openstack::Method;
+use groundcrew_testkit::openstack::fake::{self, Model};
+use groundcrew_testkit::{Scratch, Signal, eventually};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use serde_json::{from_value, json};
+
+use crate::lab::{Lab, SOON};
+
+#[tokio::test]
+async fn a_dry_run_prints_its_plan_as_a_diff_and_writes_nothing() {
+    let lab = Lab::new("dry").await;
+    let controller = lab.start("owner").await;
+    lab.until_leads(&controller).await;
+    for name in ["web", "api"] {
+        lab.endpoint(name, true).await;
+        lab.create(name).await;
+        lab.until_served(name).await;
+    }
+    controller.process.end(Signal::SIGTERM).await.unwrap();
+    let rows = lab.rows().await;
+    let (web, api) = (&rows[1], &rows[0]);
+    lab.northbound().nbctl(["lb-del", web]).await.unwrap();
+    let vip = format!("{}:80", lab.address("api").await);
+    lab.northbound().nbctl(["set", "Load_Balancer", api, &format!("vips:\"{vip}\"=\"10.1.0.99:8080\"")]).await.unwrap();
+    lab.create("new").await;
+    let before = lab.written().await;
+
+    let dry = lab.spawn("dry", |command| command.args(["--dry-run", "--status-address", "off"]));
+    let namespace = &lab.namespace;
+    let expected = [
+        format!("Service {namespace}/web\n  + row_missing: load balancer {web}\n"),
+        format!("Service {namespace}/api\n  ~ vips\n    - {vip}=10.1.0.99:8080\n    + {vip}=10.1.0.41:8080\n"),
+        format!(
+            "Service {namespace}/new\n  + finalizer service.kubernetes.io/load-balancer-cleanup\n  + address and load balancer\n"
+        ),
+    ];
+    eventually("all three are shown", SOON, async || {
+        let log = dry.process.log();
+        for diff in &expected {
+            ensure!(log.contains(diff), "no\n{diff}in\n{log}");
+        }
+        Ok(())
+    })
+    .await
+    .unwrap();
+    assert!(!dry.process.log().contains('\x1b'), "no colours in a file");
+    assert_eq!(lab.written().await, before);
+}
+
+/// A cloud with servers n1 to n3, their ports, and a router with the routes of their pods and of a server that is gone. Gives
+/// the router.
+async fn cloud() -> (Model, String) {
+    let model = Model::start().await.unwrap();
+    let make = |kind: &str, fields| {
+        let made = model.ask(&Method::POST, &format!("v2.0/{kind}s"), &json!({kind: fields})).unwrap();
+        made[kind]["id"].as_str().unwrap().to_owned()
+    };
+    let network = make("network", json!({"name": "nodes"}));
+    let subnet = make("subnet", json!({"network_id": network, "cidr": "10.180.0.0/16", "gateway_ip": "10.180.0.1"}));
+    let router = make("router", json!({"name": "router"}));
+    let path = format!("v2.0/routers/{router}");
+    let interface = json!({"subnet_id": subnet});
+    model.ask(&Method::PUT, &format!("{path}/add_router_interface"), &interface).unwrap();
+    for i in 1..=3 {
+        let (name, address) = (format!("n{i}"), format!("10.180.1.{i}"));
+        model.boot(&name, &address);
+        let own = json!([{"subnet_id": subnet, "ip_address": address}]);
+        make(
+            "port",
+            json!({"network_id": network, "device_id": name, "device_owner": "compute:nova", "fixed_ips": own}),
+        );
+    }
+    let route = |i: u8| json!({"destination": format!("100.100.{i}.0/24"), "nexthop": format!("10.180.1.{i}")});
+    let extra = json!({"router": {"routes": [route(1), route(2), route(3), route(9)]}});
+    model.ask(&Method::PUT, &format!("{path}/add_extraroutes"), &extra).unwrap();
+    (model, router)
+}
+
+/// Nodes n1 to n3, of which n1 is not ready.
+async fn register(plane: &ControlPlane) {
+    let nodes: Api<Node> = Api::all(plane.client().await.unwrap());
+    for i in 1..=3 {
+        let (name, range) = (format!("n{i}"), format!("100.100.{i}.0/24"));
+        let spec = json!({"providerID": format!("openstack:///{name}"), "podCIDR": range, "podCIDRs": [range]});
+        let node = from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        nodes.create(&PostParams::default(), &node).await.unwrap();
+        let ready = json!({"type": "Ready", "status": if i == 1 { "False" } else { "True" }, "reason": "Test",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z", "lastHeartbeatTime": "2026-01-01T00:00:00Z"});
+        let addresses = json!([{"type": "InternalIP", "address": format!("10.180.1.{i}")}]);
+        let status = Patch::Strategic(json!({"status": {"conditions": [ready], "addresses": addresses}}));
+        nodes.patch_status(&name, &PatchParams::default(), &status).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_dry_run_of_routegc_and_of_flight_prints_a_diff_and_writes_nothing_anywhere() {
+    let plane = ControlPlane::start().await.unwrap();
+    plane.define(&groundcrew_api::crds()).await.unwrap();
+    register(&plane).await;
+    let (model, router) = cloud().await;
+    let before = model.everything();
+    let scratch = Scratch::new("dry-openstack").unwrap();
+    let routegc = ["routegc", "--sightings", "2", "--min-age", "1s", "--max-percent", "50"];
+    let flight = ["flight", "--nodes", "repair", "--steady-for", "0s", "--unready-after", "1s"];
+    for (flags, expected) in [
+        (routegc, format!("router {router}\n  - 100.100.9.0/24 via 10.180.1.9 (orphan)\n")),
+        (flight, "Node n1\n  ~ reboot server n1 (n1): its Node is not ready since 2026-01-01T00:00:00Z\n".into()),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_groundcrew"));
+        command.args(flags).args(["--pod-cidr", "100.100.0.0/16", "--interval", "1s", "--dry-run"]);
+        command.args(["--lease-namespace", "default", "--status-address", "off"]);
+        command.env("GROUNDCREW_KUBECONFIG", plane.kubeconfig_path());
+        command.envs([("OS_AUTH_URL", model.fake.url()), ("OS_PASSWORD", fake::PASSWORD.into())]);
+        command.envs([("OS_USERNAME", "kluster"), ("OS_USER_DOMAIN_NAME", "Default")]);
+        command.envs([("OS_PROJECT_NAME", "demo"), ("OS_PROJECT_DOMAIN_NAME", "Default")]);
+        let dry = Controller::spawn(flags[0], command, scratch.path()).unwrap();
+        eventually("the diff is shown", SOON, async || {
+            let log = dry.process.log();
+            ensure!(log.contains(&expected), "no\n{expected}in\n{log}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    }
+    let asked = model.fake.lines();
+    assert!(asked.iter().all(|line| line.starts_with("GET ")), "{asked:?}");
+    assert_eq!(model.everything(), before);
+    let (client, all) = (plane.client().await.unwrap(), ListParams::default());
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "default");
+    assert_eq!(leases.list(&all).await.unwrap().items, []);
+    let events: Api<Event> = Api::all(client.clone());
+    let ours = events.list(&all).await.unwrap().items;
+    let ours =
+        ours.iter().filter(|event| event.reporting_controller.as_ref().is_some_and(|by| by.contains("groundcrew")));
+    assert_eq!(ours.count(), 0);
+    assert_eq!(Api::<NodeRepair>::all(client).list(&all).await.unwrap().items, []);
+}
