@@ -3,6 +3,7 @@
 //! Everything is real and on this machine: etcd, kube-apiserver, OVN with its data path in network namespaces, and the
 //! `groundcrew` process. Every number that is printed was measured in this run.
 
+mod playground;
 mod requests;
 mod scenes;
 mod story;
@@ -23,6 +24,9 @@ struct Args {
     /// Leave it running after the repair, and say how to look around
     #[arg(long)]
     keep: bool,
+    /// Start everything but groundcrew, and give a shell
+    #[arg(long, conflicts_with = "keep")]
+    playground: bool,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -39,6 +43,7 @@ async fn main() -> ExitCode {
     let args = Args::parse();
     match args.command {
         Some(Command::Requests(args)) => story::exit_code(requests::send(&args).await),
+        None if args.playground => story::exit_code(Box::pin(playground::play()).await),
         None => story::exit_code(tell(args.keep).await),
     }
 }

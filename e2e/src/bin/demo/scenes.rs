@@ -158,7 +158,7 @@ fn tell_how_to_look_around(story: &Story, world: &World, logs: &HeldLogs, vip: S
     Ok(())
 }
 
-fn typed(command: &Command) -> String {
+pub(crate) fn typed(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
 }

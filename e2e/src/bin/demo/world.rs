@@ -149,7 +149,7 @@ async fn make_project(client: &Client) -> Result<()> {
 }
 
 /// A program of this workspace: cargo puts them all into one directory.
-fn beside_us(program: &str) -> Result<PathBuf> {
+pub(crate) fn beside_us(program: &str) -> Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name(program);
     ensure!(path.is_file(), "{} is missing: run `make demo`, or `cargo build -p {program}`", path.display());
     Ok(path)

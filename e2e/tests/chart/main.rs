@@ -1,0 +1,8 @@
+//! The chart with a real helm, on a real kube-apiserver, and its rights with the real controllers.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test's helpers are tests too")]
+
+mod helm;
+mod image;
+mod release;
+mod render;
+mod rights;

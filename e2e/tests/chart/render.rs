@@ -1,0 +1,365 @@
+//! What the chart renders to, and what it refuses.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use groundcrew_testkit::Scratch;
+use serde_json::Value;
+
+use crate::helm::{REPOSITORY, chart, helm, objects, rendered, template, values};
+
+/// Every controller alone, and all together.
+pub(crate) const CASES: [&str; 12] = [
+    "all",
+    "cloudsigma-ccm",
+    "cloudsigma-ccm-hosted",
+    "deorbit",
+    "deorbit-elsewhere",
+    "flight",
+    "lb-watcher",
+    "net-probe",
+    "node-agent",
+    "ovn-lb",
+    "ovn-lb-tls",
+    "routegc",
+];
+
+/// Rendered apart from the cases: these files are not the chart's own text.
+const WITHOUT_FILES: [&str; 3] =
+    ["--set=crds.enabled=false", "--set=dashboards.enabled=false", "--set=prometheus.prometheusRule.enabled=false"];
+
+#[test]
+fn the_chart_is_clean_by_helms_own_lint() {
+    for case in CASES {
+        let lint = helm().args(["lint", "--strict"]).arg(chart()).arg("--values").arg(values(case)).output().unwrap();
+        assert!(lint.status.success(), "{case}: {}", String::from_utf8_lossy(&lint.stdout));
+    }
+}
+
+#[test]
+fn every_case_renders_as_the_golden_files_say() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/chart/golden");
+    let mut stale = Vec::new();
+    for case in CASES {
+        let (file, now) = (golden.join(format!("{case}.yaml")), rendered(case, &WITHOUT_FILES));
+        if std::env::var_os("GROUNDCREW_BLESS").is_some() {
+            fs::write(&file, &now).unwrap();
+        }
+        if fs::read_to_string(&file).unwrap_or_default() != now {
+            stale.push(case);
+        }
+    }
+    assert!(stale.is_empty(), "{stale:?} render otherwise now: run `make chart` and read the difference");
+    let there: BTreeSet<_> =
+        fs::read_dir(golden).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(there, CASES.iter().map(|case| format!("{case}.yaml")).collect());
+}
+
+#[test]
+fn every_controller_of_the_values_has_a_case() {
+    let all = objects(&rendered("all", &WITHOUT_FILES));
+    let values: Value = serde_saphyr::from_str(&fs::read_to_string(chart().join("values.yaml")).unwrap()).unwrap();
+    let workloads = all.iter().filter(|object| ["Deployment", "DaemonSet"].contains(&object["kind"].as_str().unwrap()));
+    let names: BTreeSet<_> =
+        workloads.map(|object| object["spec"]["template"]["spec"]["containers"][0]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, values["controllers"].as_object().unwrap().keys().map(String::as_str).collect());
+    for name in names {
+        assert!(CASES.contains(&name), "no case for {name} alone");
+    }
+}
+
+#[test]
+fn nobody_may_do_everything() {
+    for case in CASES {
+        for object in objects(&rendered(case, &[])) {
+            let name = object["metadata"]["name"].as_str().unwrap();
+            let rules = object["rules"].as_array().cloned().unwrap_or_default();
+            for rule in &rules {
+                for field in ["apiGroups", "resources", "verbs", "resourceNames"] {
+                    let all =
+                        rule[field].as_array().into_iter().flatten().any(|word| word.as_str().unwrap().contains('*'));
+                    assert!(!all, "{case}: {name}: {rule}");
+                }
+                let verbs = rule["verbs"].to_string();
+                let grants = ["escalate", "bind", "impersonate"].iter().any(|verb| verbs.contains(verb));
+                assert!(!grants && !rule["resources"].to_string().contains("nodes/proxy"), "{case}: {name}: {rule}");
+            }
+            if object["kind"].as_str().unwrap().ends_with("Binding") {
+                assert!(!["cluster-admin", "admin", "edit"].contains(&object["roleRef"]["name"].as_str().unwrap()));
+            }
+        }
+    }
+}
+
+#[test]
+fn no_pod_is_privileged_and_only_the_agent_has_capabilities() {
+    for object in objects(&rendered("all", &WITHOUT_FILES)) {
+        let pod = &object["spec"]["template"]["spec"];
+        if pod.is_null() {
+            continue;
+        }
+        let (container, name) = (&pod["containers"][0], pod["containers"][0]["name"].as_str().unwrap());
+        let on_host = name == "node-agent";
+        let host_network = on_host || name == "cloudsigma-ccm";
+        assert_eq!(pod["hostNetwork"].as_bool().unwrap_or_default(), host_network, "{name}");
+        assert_eq!(pod["securityContext"]["runAsNonRoot"].as_bool().unwrap_or_default(), !on_host, "{name}");
+        assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault", "{name}");
+        for field in ["hostPID", "hostIPC"] {
+            assert!(pod[field].is_null(), "{name}");
+        }
+        let limits = &container["securityContext"];
+        assert_eq!(limits["allowPrivilegeEscalation"], false, "{name}");
+        assert_eq!(limits["readOnlyRootFilesystem"], true, "{name}");
+        assert_eq!(limits["capabilities"]["drop"].to_string(), r#"["ALL"]"#, "{name}");
+        let added = if on_host { r#"["NET_ADMIN","NET_RAW"]"# } else { "null" };
+        assert_eq!(limits["capabilities"]["add"].to_string(), added, "{name}");
+        assert!(container["resources"]["limits"]["memory"].is_string(), "{name}");
+        // `--shutdown-budget`, and 5 s for the farewell.
+        assert!(pod["terminationGracePeriodSeconds"].as_u64().unwrap() >= 20 + 5, "{name}");
+        for volume in pod["volumes"].as_array().into_iter().flatten() {
+            assert!(volume["secret"].is_object(), "{name}: {volume}");
+        }
+    }
+}
+
+#[test]
+fn alerts_and_dashboards_are_installed_as_they_are_on_request_only() {
+    let kinds = |manifests: &str| -> Vec<String> {
+        objects(manifests).iter().map(|object| object["kind"].as_str().unwrap().to_owned()).collect()
+    };
+    let off = kinds(&rendered("ovn-lb", &[]));
+    for kind in ["ServiceMonitor", "PodMonitor", "PrometheusRule", "ConfigMap"] {
+        assert!(!off.contains(&kind.to_owned()), "{kind}");
+    }
+    let all = objects(&rendered(
+        "all",
+        &["--set-json", r#"prometheus.prometheusRule.extraAlerts=[{"alert":"Mine","expr":"1"}]"#],
+    ));
+    let rule = all.iter().find(|object| object["kind"] == "PrometheusRule").unwrap();
+    let groups = rule["spec"]["groups"].as_array().unwrap();
+    assert_eq!(groups.last().unwrap()["rules"][0]["alert"], "Mine");
+    if let Ok(text) = fs::read_to_string(chart().join("files/alerts.yaml")) {
+        let alerts: Value = serde_saphyr::from_str(&text).unwrap();
+        assert_eq!(groups[..groups.len() - 1], *alerts["groups"].as_array().unwrap());
+    }
+    for file in fs::read_dir(chart().join("files/dashboards")).into_iter().flatten() {
+        let file = file.unwrap();
+        let name = file.file_name().into_string().unwrap();
+        let found = all.iter().find_map(|object| object["data"][&name].as_str());
+        let found = found.unwrap_or_else(|| panic!("no ConfigMap has {name}"));
+        let (installed, written): (Value, Value) = (
+            serde_json::from_str(found).unwrap(),
+            serde_json::from_str(&fs::read_to_string(file.path()).unwrap()).unwrap(),
+        );
+        assert_eq!(installed, written, "{name}");
+    }
+}
+
+#[test]
+fn wrong_values_are_refused_with_their_path_and_the_reason() {
+    for (case, set, path, reason) in [
+        ("ovn-lb", "controllers.ovn-lb.replicas=two", "/controllers/ovn-lb/replicas", "want integer"),
+        ("ovn-lb", "controllers.ovnLb.enabled=true", "/controllers", "'ovnLb' not allowed"),
+        ("ovn-lb", "ovn.northbound={unix:/run/ovn}", "/ovn/northbound/0", "does not match"),
+        ("ovn-lb", "ovn.northbound=null", "ovn.northbound", "controllers.ovn-lb needs it"),
+        ("ovn-lb", "ovn.northbound={ssl:192.0.2.1:6641}", "ovn.tls.existingSecret", "certificates"),
+        ("ovn-lb", "image.repository=", "image.repository", "make image"),
+        ("ovn-lb", "image.digest=sha256:beef", "/image/digest", "does not match"),
+        ("ovn-lb", "clusterId=Prod_1", "/clusterId", "does not match"),
+        ("ovn-lb", "controllers.ovn-lb.addressSource=pool", "/controllers/ovn-lb/addressSource", "pools"),
+        ("ovn-lb", "controllers.ovn-lb.enabled=false", "controllers", "all of them are off"),
+        (
+            "all",
+            "controllers.ovn-lb.takeClassless=true",
+            "controllers.cloudsigma-ccm.takeClassless",
+            "both would serve",
+        ),
+        ("all", "controllers.node-agent.enabled=false", "controllers.node-agent.enabled", "nodesOnly"),
+        ("all", "kubeconfig.existingSecret=far", "controllers.node-agent.enabled", "kubeconfig.existingSecret"),
+        (
+            "cloudsigma-ccm-hosted",
+            "controllers.node-agent.enabled=true",
+            "controllers.node-agent.enabled",
+            "a release of their own",
+        ),
+        ("node-agent", "controllers.node-agent.adminAddress=:8090", "/controllers/node-agent/adminAddress", "pattern"),
+        ("all", "prometheus.prometheusRule.runbookUrl=", "/prometheus/prometheusRule/runbookUrl", "pattern"),
+        ("all", "prometheus.podMonitor.enabled=true", "prometheus.podMonitor.enabled", "scraped twice"),
+        ("all", "controllers.cloudsigma-ccm.existingSecret=", "controllers.cloudsigma-ccm.existingSecret", "password"),
+        ("all", "controllers.cloudsigma-ccm.username=", "controllers.cloudsigma-ccm", "oauthUrl"),
+        ("all", "controllers.cloudsigma-ccm.password=x", "/controllers/cloudsigma-ccm", "'password' not allowed"),
+        ("routegc", "controllers.routegc.podCidrs={0.0.0.0/0}", "/controllers/routegc/podCidrs/0", "does not match"),
+        ("routegc", "controllers.routegc.podCidrs=null", "controllers.routegc.podCidrs", "nothing outside them"),
+        ("flight", "openstack.existingSecret=", "openstack.existingSecret", "cloud.conf"),
+        ("flight", "controllers.flight.nodes=delete", "/controllers/flight/nodes", "repair"),
+        ("routegc", "controllers.flight.deleteServers=true", "controllers.flight.deleteServers", "repair"),
+        ("net-probe", "controllers.net-probe.namespace=groundcrew", "controllers.net-probe.namespace", "leader"),
+        ("net-probe", "kubeconfig.existingSecret=far", "controllers.net-probe.enabled", "kubeconfig.existingSecret"),
+        ("deorbit", "controllers.deorbit.podCidrs=null", "controllers.deorbit.podCidrs", "no route outside"),
+        ("deorbit", "controllers.deorbit.podCidrs={::/0}", "/controllers/deorbit/podCidrs/0", "does not match"),
+        ("deorbit", "controllers.deorbit.cloudLacks={cinder}", "/controllers/deorbit/cloudLacks/0", "backups"),
+        ("deorbit", "controllers.deorbit.leases.ccm=ccm", "/controllers/deorbit/leases/ccm", "does not match"),
+        ("deorbit", "openstack.existingSecret=", "openstack.existingSecret", "cloud.conf"),
+        ("deorbit", "controllers.deorbit.ovn=true", "ovn.northbound", "controllers.deorbit.ovn"),
+        ("deorbit", "controllers.deorbit.cloudsigma=true", "controllers.cloudsigma-ccm.region", "location"),
+        ("deorbit", "controllers.deorbit.ovn=yes", "/controllers/deorbit/ovn", "boolean"),
+        (
+            "deorbit",
+            "controllers.deorbit.ccmCluster=,controllers.deorbit.csiCluster=,controllers.deorbit.routers=null",
+            "controllers.deorbit",
+            "routers, ovn or cloudsigma",
+        ),
+    ] {
+        let output = template(case, &["--set", set]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{set} was taken");
+        assert!(said.contains(path) && said.contains(reason), "{set}: {said}");
+    }
+}
+
+/// The workload of a controller.
+fn workload<'a>(objects: &'a [Value], controller: &str) -> &'a Value {
+    let mut found =
+        objects.iter().filter(|object| ["Deployment", "DaemonSet"].contains(&object["kind"].as_str().unwrap()));
+    found.find(|object| object["spec"]["template"]["spec"]["containers"][0]["name"] == controller).unwrap()
+}
+
+#[test]
+fn who_initialises_nodes_runs_where_neither_a_pod_network_nor_a_ready_node_is() {
+    let all = objects(&rendered("all", &WITHOUT_FILES));
+    let ccm = workload(&all, "cloudsigma-ccm");
+    let pod = &ccm["spec"]["template"]["spec"];
+    assert_eq!((&pod["hostNetwork"], &pod["dnsPolicy"]), (&Value::Bool(true), &Value::from("Default")));
+    let tolerated: BTreeSet<_> =
+        pod["tolerations"].as_array().unwrap().iter().map(|one| one["key"].as_str().unwrap()).collect();
+    for taint in [
+        "node.cloudprovider.kubernetes.io/uninitialized",
+        "node.cluster.x-k8s.io/uninitialized",
+        "node.kubernetes.io/network-unavailable",
+        "node.kubernetes.io/not-ready",
+    ] {
+        assert!(tolerated.contains(taint), "{taint}: {tolerated:?}");
+    }
+    // Its port is the node's: a rollout that waits for a free node would wait for ever.
+    assert_eq!(ccm["spec"]["strategy"]["rollingUpdate"]["maxSurge"], 0);
+    let container = &pod["containers"][0];
+    assert_eq!(container["ports"][0]["containerPort"], 8092);
+    assert_eq!(container["readinessProbe"]["httpGet"]["host"], "127.0.0.1");
+
+    let inner = "--set=controllers.cloudsigma-ccm.adminAddress=$(GROUNDCREW_NODE_IP):9000";
+    let all = objects(&rendered("all", &[&WITHOUT_FILES[..], &[inner]].concat()));
+    let container = &workload(&all, "cloudsigma-ccm")["spec"]["template"]["spec"]["containers"][0];
+    assert!(container["args"].to_string().contains("--admin-address=$(GROUNDCREW_NODE_IP):9000"), "{container}");
+    assert!(container["env"].to_string().contains("status.hostIP"), "{container}");
+    assert_eq!(container["ports"][0]["containerPort"], 9000);
+    assert!(container["livenessProbe"]["httpGet"]["host"].is_null(), "the node's own address is asked anyway");
+
+    let pod_network = objects(&rendered("all", &["--set=controllers.cloudsigma-ccm.hostNetwork=false"]));
+    let hosted = objects(&rendered("cloudsigma-ccm-hosted", &[]));
+    for objects in [pod_network, hosted] {
+        let ccm = workload(&objects, "cloudsigma-ccm");
+        assert!(ccm["spec"]["template"]["spec"]["hostNetwork"].is_null() && ccm["spec"]["strategy"].is_null());
+        assert_eq!(ccm["spec"]["template"]["spec"]["containers"][0]["ports"][0]["containerPort"], 8080);
+        let mut policies = objects.iter().filter(|object| object["kind"] == "NetworkPolicy");
+        assert!(policies.any(|policy| policy["metadata"]["name"] == "groundcrew-cloudsigma-ccm"));
+    }
+}
+
+#[test]
+fn only_what_can_be_reached_is_scraped() {
+    let monitored = |kind: &str, more: &[&str]| -> BTreeSet<String> {
+        let one = |monitor: &Value| {
+            let labels = &monitor["spec"]["selector"]["matchLabels"];
+            labels["app.kubernetes.io/component"].as_str().unwrap().to_owned()
+        };
+        let all = objects(&rendered("all", &[&WITHOUT_FILES[..], more].concat()));
+        all.iter().filter(|object| object["kind"] == kind).map(one).collect()
+    };
+    let on_pods = "deorbit flight lb-watcher net-probe ovn-lb routegc".split(' ').map(str::to_owned);
+    let on_pods: BTreeSet<_> = on_pods.collect();
+    assert_eq!(monitored("ServiceMonitor", &[]), on_pods);
+    let pods = ["--set=prometheus.serviceMonitor.enabled=false", "--set=prometheus.podMonitor.enabled=true"];
+    assert_eq!(monitored("PodMonitor", &pods), on_pods);
+    let inner = [
+        "--set=controllers.node-agent.adminAddress=$(GROUNDCREW_NODE_IP):8090",
+        "--set=controllers.cloudsigma-ccm.adminAddress=[2001:db8::7]:8092",
+    ];
+    for (kind, more) in [("ServiceMonitor", &[][..]), ("PodMonitor", &pods)] {
+        let found = monitored(kind, &[&inner[..], more].concat());
+        let also = ["cloudsigma-ccm", "node-agent"].map(str::to_owned);
+        assert_eq!(found, on_pods.iter().cloned().chain(also).collect(), "{kind}");
+    }
+    assert!(monitored("PodMonitor", &[]).is_empty());
+}
+
+#[test]
+fn runbooks_are_where_the_operator_says() {
+    let urls = |more: &[&str]| -> Vec<String> {
+        let all = objects(&rendered("all", more));
+        let rule = all.iter().find(|object| object["kind"] == "PrometheusRule").unwrap();
+        let rules =
+            rule["spec"]["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap());
+        rules.map(|rule| rule["annotations"]["runbook_url"].as_str().unwrap().to_owned()).collect()
+    };
+    let given = urls(&["--set=prometheus.prometheusRule.runbookUrl=https://wiki.example.com/groundcrew/runbooks/"]);
+    assert!(given.len() > 10);
+    for (set, usual) in given.iter().zip(urls(&[])) {
+        let page = set.strip_prefix("https://wiki.example.com/groundcrew/runbooks/").unwrap();
+        assert_eq!(usual, format!("https://groundcrew.dev/docs/runbooks/{page}"));
+        assert!(Path::new(REPOSITORY).join("docs/runbooks").join(page.replace(".html", ".md")).is_file(), "{page}");
+    }
+}
+
+#[test]
+fn a_pod_has_longer_to_stop_than_its_controller_takes() {
+    for object in objects(&rendered("all", &[&WITHOUT_FILES[..], &["--set=shutdownBudgetSeconds=100"]].concat())) {
+        let pod = &object["spec"]["template"]["spec"];
+        if pod.is_object() {
+            let name = &pod["containers"][0]["name"];
+            assert_eq!(pod["terminationGracePeriodSeconds"], 110, "{name}");
+            assert!(pod["containers"][0]["args"].to_string().contains("--shutdown-budget=100s"), "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_chart_is_of_the_version_of_the_program() {
+    let chart: Value = serde_saphyr::from_str(&fs::read_to_string(chart().join("Chart.yaml")).unwrap()).unwrap();
+    assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"), "the workspace has one version");
+}
+
+#[test]
+fn the_notes_name_the_next_commands_and_what_is_not_scraped() {
+    // helm shows them after an installation only: as any other template they can be rendered without one.
+    let copy = Scratch::new("notes").unwrap();
+    let copied = Command::new("cp").arg("-r").arg(chart()).arg(copy.join("chart")).status().unwrap();
+    assert!(copied.success());
+    let templates = copy.join("chart/templates");
+    fs::rename(templates.join("NOTES.txt"), templates.join("notes.yaml")).unwrap();
+    let notes = |case: &str| {
+        let mut helm = helm();
+        helm.args(["template", "groundcrew"]).arg(copy.join("chart")).arg("--values").arg(values(case));
+        // It is no YAML, and shown all the same.
+        let said = helm.args(["--kube-version", "1.36.0", "--debug"]).output().unwrap();
+        let said = String::from_utf8(said.stdout).unwrap();
+        let notes = said.split("templates/notes.yaml\n").nth(1).unwrap_or_else(|| panic!("{said}"));
+        notes.split("\n---\n").next().unwrap().to_owned()
+    };
+    let all = notes("all");
+    for part in [
+        "kubectl --namespace groundcrew get pods",
+        "kubectl --namespace groundcrew-probes get pods",
+        "groundcrew doctor --lease-namespace groundcrew --ovn-nb tcp:192.0.2.10:6641\n",
+        "groundcrew explain service NAMESPACE/NAME",
+        "controllers.node-agent.adminAddress='$(GROUNDCREW_NODE_IP):8090'",
+        "The metrics of cloudsigma-ccm are not scraped",
+    ] {
+        assert!(all.contains(part), "no {part:?} in {all}");
+    }
+    let hosted = notes("cloudsigma-ccm-hosted");
+    assert!(hosted.contains("with a release of their own in the namespace\ngroundcrew there"), "{hosted}");
+    let routes = notes("routegc");
+    assert!(!routes.contains("explain") && !routes.contains("scraped") && !routes.contains("--ovn-nb"), "{routes}");
+}
