@@ -4,8 +4,11 @@
 
 #![allow(clippy::large_futures, reason = "few of them, each awaited once")]
 
+mod cloudsigma;
 mod core;
+mod deorbit;
 mod drift;
+mod openstack;
 mod ovn_lb;
 mod ovsdb;
 mod process;
@@ -44,6 +47,9 @@ struct Args {
     /// Sends requests there until its input ends, and prints what became of them.
     #[arg(long, hide = true)]
     drift_requests_to: Option<SocketAddr>,
+    /// Plans for this many servers, in this process, and prints what it took. The scenario starts itself so.
+    #[arg(long, hide = true)]
+    openstack_plan_of: Option<usize>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -52,6 +58,9 @@ enum Scenario {
     Ovsdb,
     OvnLb,
     Drift,
+    Cloudsigma,
+    Openstack,
+    Deorbit,
 }
 
 impl Scenario {
@@ -62,6 +71,9 @@ impl Scenario {
             Self::Core => core::run(n, &mut report).await?,
             Self::Ovsdb => ovsdb::run(n, &mut report).await?,
             Self::Drift => drift::run(n, &mut report).await?,
+            Self::Cloudsigma => cloudsigma::run(n, &mut report).await?,
+            Self::Openstack => openstack::run(n, &mut report).await?,
+            Self::Deorbit => deorbit::run(n, &mut report).await?,
             Self::OvnLb => ovn_lb::run(n, &mut report).await?,
         }
         Ok(report)
@@ -85,6 +97,9 @@ async fn main() -> Result<()> {
     }
     if let Some(server) = args.drift_requests_to {
         return drift::requests::send(server).await;
+    }
+    if let Some(servers) = args.openstack_plan_of {
+        return openstack::plan::print(servers).await;
     }
     let scenarios = args.scenario.map_or_else(|| Scenario::value_variants().to_vec(), |one| vec![one]);
     let mut missed = 0;

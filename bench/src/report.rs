@@ -53,6 +53,24 @@ impl Report {
         self.add(metric, n, unit, value, None, None, Some(bar), value < bar);
     }
 
+    /// The same, beside what the least of it takes on this machine now.
+    pub(crate) fn below_beside(
+        &mut self,
+        metric: &str,
+        n: usize,
+        unit: &'static str,
+        value: f64,
+        floor: f64,
+        bar: f64,
+    ) {
+        self.add(metric, n, unit, value, Some(floor), Some(value / floor), Some(bar), value < bar);
+    }
+
+    /// A figure without a bar, beside its floor.
+    pub(crate) fn told_beside(&mut self, metric: &str, n: usize, unit: &'static str, value: f64, floor: f64) {
+        self.add(metric, n, unit, value, Some(floor), Some(value / floor), None, true);
+    }
+
     /// A count that may reach `bar`.
     pub(crate) fn at_most(&mut self, metric: &str, n: usize, unit: &'static str, value: f64, bar: f64) {
         self.add(metric, n, unit, value, None, None, Some(bar), value <= bar);
@@ -123,4 +141,25 @@ pub(crate) fn median(samples: &mut [Duration]) -> Duration {
 
 pub(crate) fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_the_nine_keys_that_others_read_whatever_is_known() {
+        let mut report = Report::new("test".into());
+        report.against_floor("ratio", 10, "ms", 3.0, 2.0, 1.5);
+        report.told("alone", 10, "MiB", 1.0);
+        assert_eq!(report.missed(), 0);
+        report.below("missed", 10, "s", 2.0, 1.0);
+        assert_eq!(report.missed(), 1);
+        for figure in &report.figures {
+            let line = serde_json::to_value(figure).unwrap();
+            let mut keys: Vec<_> = line.as_object().unwrap().keys().map(String::as_str).collect();
+            keys.sort_unstable();
+            assert_eq!(keys, ["bar", "floor", "met", "metric", "n", "ratio", "scenario", "unit", "value"]);
+        }
+    }
 }

@@ -118,6 +118,8 @@ async fn restart(n: usize, rig: &Rig, ovn: &Ovn, report: &mut Report) -> Result<
         services.delete(&name(k), &DeleteParams::default()).await?;
         served.until(n, PATIENCE).await?;
         rows.until(n, PATIENCE).await?;
+        // Its address is given back, and the pool says so: otherwise the next start has something to do.
+        quiet(rig).await?;
         running.stop().await?;
     }
     let (ready, list) = (median(&mut readies).as_secs_f64(), median(&mut lists).as_secs_f64());
