@@ -29,6 +29,9 @@ pub use model::Model;
 /// Everybody's.
 pub const PASSWORD: &str = "correct-horse-battery";
 
+/// How long tokens last.
+const LIFE: Duration = Duration::from_hours(1);
+
 /// A request that arrived.
 #[derive(Debug, Clone)]
 pub struct Seen {
@@ -106,7 +109,6 @@ struct State {
     url: String,
     tokens: BTreeSet<String>,
     issued: u32,
-    life: Duration,
     refuses: bool,
     catalog: Option<Value>,
     seen: Vec<Seen>,
@@ -140,7 +142,6 @@ impl Fake {
             url: format!("{scheme}://127.0.0.1:{}", listener.local_addr()?.port()),
             tokens: BTreeSet::new(),
             issued: 0,
-            life: Duration::from_hours(1),
             refuses: false,
             catalog: None,
             seen: Vec::new(),
@@ -162,11 +163,6 @@ impl Fake {
     /// Ends all tokens that were given out.
     pub fn revoke(&self) {
         self.lock().tokens.clear();
-    }
-
-    /// How long tokens last from now on.
-    pub fn token_life(&self, life: Duration) {
-        self.lock().life = life;
     }
 
     /// Whether Keystone accepts nobody from now on.
@@ -271,7 +267,7 @@ impl State {
         // By a clock that is a year off, which must not matter.
         let now = jiff::Timestamp::now() - Duration::from_hours(365 * 24);
         let body = json!({"token": {
-            "issued_at": now.to_string(), "expires_at": (now + self.life).to_string(),
+            "issued_at": now.to_string(), "expires_at": (now + LIFE).to_string(),
             "project": {"id": "p1", "name": "kluster", "domain": {"id": "default"}},
             "user": {"id": "u1", "name": "demo"}, "roles": [{"id": "r", "name": "member"}],
             "catalog": self.catalog.clone().unwrap_or_else(|| catalog(&self.url)),
