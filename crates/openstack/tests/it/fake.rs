@@ -1,7 +1,6 @@
 //! The cloud in this process, as the client sees it.
 
 use std::ops::Deref;
-use std::time::Duration;
 
 use groundcrew_testkit::openstack::fake::Fake;
 pub(crate) use groundcrew_testkit::openstack::fake::{PASSWORD, Reply, Seen, catalog};
@@ -32,7 +31,7 @@ impl Cloud {
         (Self(fake), listener)
     }
 
-    /// As a user with the right password, with little patience.
+    /// As a user with the right password.
     pub(crate) fn config(&self) -> Config {
         let domain = || Domain::Id("default".into());
         let auth = Auth::Password {
@@ -44,10 +43,7 @@ impl Cloud {
     }
 
     pub(crate) fn config_as(&self, auth: Auth) -> Config {
-        Config::new(&self.url(), auth)
-            .unwrap()
-            .attempt_timeout(Duration::from_secs(5))
-            .retry_for(Duration::from_secs(20))
+        Config::new(&self.url(), auth).unwrap()
     }
 
     pub(crate) fn credential(secret: &str) -> Auth {

@@ -10,6 +10,9 @@ use openstack_client::network::{AddressPair, Direction, Ethertype, NewRule, Port
 use openstack_client::{Auth, Client, Config, Credential, Domain, Kind, Project, Secret, User};
 use serde_json::json;
 
+/// What services may take on a busy machine.
+const SOON: Duration = Duration::from_mins(3);
+
 fn login(project: &cloud::Project, password: &str) -> Auth {
     Auth::Password {
         user: User::Name(project.name.clone(), Domain::Id("default".into())),
@@ -54,7 +57,7 @@ async fn keystone_gives_no_token_for_an_application_credential_that_was_deleted_
     let credentials = format!("v3/users/{}/application_credentials", session.user_id());
     let asked = json!({"application_credential": {"name": "cluster"}});
     // While others get theirs, Keystone now and then does not find the user's own role for a moment.
-    let made = eventually("an application credential is made", Duration::from_secs(30), async || {
+    let made = eventually("an application credential is made", SOON, async || {
         project.ask(Service::Identity, Method::POST, &credentials, Some(&asked)).await?.ok()
     });
     let made = made.await.unwrap();
@@ -120,7 +123,11 @@ async fn racing_writers_of_single_routes_lose_none() {
     let (client, lan) = routed("race").await;
     let adding = (1..=8).map(|number| {
         let (client, lan) = (&client, &lan);
-        async move { client.network().add_routes(&lan.router, &[route(number)]).await }
+        // A Neutron that is written to from all sides refuses some and says so; whoever keeps routes tries again.
+        async move {
+            let add = async || client.network().add_routes(&lan.router, &[route(number)]).await;
+            eventually(&format!("route {number} is taken"), SOON, add).await
+        }
     });
     for added in join_all(adding).await {
         added.unwrap();

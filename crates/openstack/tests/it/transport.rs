@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use groundcrew_testkit::ReservedPort;
 use openstack_client::compute::Reboot;
 use openstack_client::{Client, Config, Kind};
 use serde_json::json;
@@ -43,14 +44,14 @@ async fn a_pause_longer_than_our_patience_is_told_at_once() {
     let begin = Instant::now();
     let error = cloud.client().network().routers(&[]).await.unwrap_err();
     assert_eq!((error.kind(), error.retry_after()), (Kind::Throttled, Some(Duration::from_hours(1))));
-    assert!(begin.elapsed() < Duration::from_secs(10));
+    assert!(begin.elapsed() < Duration::from_secs(30));
     assert_eq!(cloud.seen().len(), 1);
 }
 
 #[tokio::test]
 async fn a_service_that_stays_away_is_given_up_after_the_time_that_was_given() {
     let cloud = Cloud::start(|_| Reply::text(503, "").header("x-openstack-request-id", "req-7")).await;
-    let client = Client::new(cloud.config().retry_for(Duration::from_secs(1))).unwrap();
+    let client = Client::new(cloud.config().retry_for(Duration::from_secs(5))).unwrap();
     let error = client.network().routers(&[]).await.unwrap_err();
     assert_eq!((error.kind(), error.status(), error.request_id()), (Kind::Unavailable, Some(503), Some("req-7")));
     assert!(
@@ -62,15 +63,16 @@ async fn a_service_that_stays_away_is_given_up_after_the_time_that_was_given() {
 
 #[tokio::test]
 async fn a_write_is_sent_once_whatever_happens_to_it() {
-    for (answer, status) in [
-        (Reply::text(503, ""), Some(503)),
-        (Reply::text(504, PAGE), Some(504)),
-        (Reply::cut("{"), None),
-        (Reply::never(), None),
+    // Only silence has to be waited out.
+    for (answer, status, patience) in [
+        (Reply::text(503, ""), Some(503), 30),
+        (Reply::text(504, PAGE), Some(504), 30),
+        (Reply::cut("{"), None, 30),
+        (Reply::never(), None, 5),
     ] {
         let mut answer = Some(answer);
         let cloud = Cloud::start(move |_| answer.take().unwrap()).await;
-        let client = Client::new(cloud.config().attempt_timeout(Duration::from_secs(1))).unwrap();
+        let client = Client::new(cloud.config().attempt_timeout(Duration::from_secs(patience))).unwrap();
         let error = client.compute().reboot("s1", Reboot::Hard).await.unwrap_err();
         assert_eq!((error.kind(), error.status()), (Kind::Unavailable, status));
         assert!(error.maybe_applied() && error.to_string().contains("it may or may not be done"), "{error}");
@@ -92,10 +94,8 @@ async fn a_write_that_is_to_wait_is_not_repeated_and_certainly_not_done() {
 #[tokio::test]
 async fn a_write_to_nobody_is_certainly_not_done() {
     let cloud = Cloud::start(|_| Reply::text(204, "")).await;
-    // A port that was just free, and is nobody's.
-    let (nobody, listener) = Cloud::bind("http", |_| Reply::text(204, "")).await;
-    drop(listener);
-    cloud.catalog(crate::fake::catalog(&nobody.url()));
+    let nobody = ReservedPort::new().unwrap();
+    cloud.catalog(crate::fake::catalog(&format!("http://{}", nobody.address())));
     let error = cloud.client().network().delete_floating_ip("f1").await.unwrap_err();
     assert_eq!((error.kind(), error.maybe_applied()), (Kind::Unavailable, false));
     assert!(error.message().starts_with("cannot connect: "), "{error}");
@@ -109,7 +109,7 @@ async fn a_hung_service_holds_nobody_for_ever() {
     let error = Client::new(config).unwrap().compute().servers().await.unwrap_err();
     assert_eq!((error.kind(), error.message()), (Kind::Unavailable, "no answer within 400ms"));
     assert!(!error.maybe_applied(), "a read changes nothing");
-    assert!(begin.elapsed() < Duration::from_secs(10));
+    assert!(begin.elapsed() < Duration::from_secs(30));
 }
 
 #[tokio::test]
