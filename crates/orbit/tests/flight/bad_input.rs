@@ -149,10 +149,16 @@ async fn bad_clouds_are_told_and_no_server_is_touched() {
     let auth = Auth::ApplicationCredential { credential, secret: Secret::new(PASSWORD) };
     let running = lab.start_on(openstack_as(&expired, auth), &flags).await;
     running.looks(4.0).await;
+    // A shutdown waits for the last Events only so long.
+    eventually("the end of the credential is told", SOON, async || {
+        let told = lab.events("groundcrew-flight", "CloudUnavailable").await?;
+        ensure!(told.iter().any(|note| note.contains("refuses application credential credential-1")), "{told:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
     running.stop().await;
     assert_eq!(orders(&expired), [""; 0]);
-    let told = lab.events("groundcrew-flight", "CloudUnavailable").await.unwrap();
-    assert!(told.iter().any(|note| note.contains("refuses application credential credential-1")), "{told:?}");
 
     let model = model().await;
     let running = lab.start_on(openstack(&model), &flags).await;

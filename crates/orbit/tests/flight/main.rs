@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 use cloud::Cloud;
 
-const SOON: Duration = Duration::from_mins(1);
+const SOON: Duration = Duration::from_mins(3);
 const LONG_AGO: &str = "2026-01-01T00:00:00Z";
 
 #[derive(Parser)]
@@ -283,8 +283,8 @@ async fn a_node_shows_that_its_route_is_missing_until_neutron_has_it() {
     project.ask(Service::Network, Method::PUT, &path, Some(&routes)).await.unwrap().ok().unwrap();
     lab.shows("a", "RouteMissing", "False").await;
     lab.told_about("groundcrew-flight", "RolesMissing").await;
-    running.stop().await;
     lab.told("a", "RouteMissing").await;
+    running.stop().await;
     let roles = lab.events("groundcrew-flight", "RolesMissing").await.unwrap();
     assert!(roles[0].contains(": admin;"), "Keystone gives it member and no more: {roles:?}");
 }
@@ -359,8 +359,15 @@ async fn a_reboot_that_the_cloud_refuses_is_tried_again_and_never_climbed_from()
     lab.told("a", "RepairFailed").await;
     running.until_metric(&steps("soft_reboot", "failed"), |n| n >= 3.0).await;
     lab.shows("a", "RepairRefused", "True").await;
-    let status = lab.repairs().get("a").await.unwrap().status.unwrap();
-    assert_eq!((status.outcome, status.refusal.as_deref()), (RepairOutcome::Refused, Some("not in this state")));
+    // Each further try is noted as begun first.
+    eventually("the refusal is noted", SOON, async || {
+        let status = lab.repairs().get("a").await?.status.context("no status")?;
+        let noted = (status.outcome, status.refusal.as_deref());
+        ensure!(noted == (RepairOutcome::Refused, Some("not in this state")), "{noted:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
     lab.cloud.refuse(false);
     eventually("the first order that is taken", SOON, async || {
         let orders = lab.cloud.orders();
@@ -372,7 +379,8 @@ async fn a_reboot_that_the_cloud_refuses_is_tried_again_and_never_climbed_from()
     .unwrap();
     lab.shows("a", "RepairRefused", "False").await;
     running.stop().await;
-    assert_eq!(lab.events("node-a", "RepairFailed").await.unwrap().len(), 1, "told once");
+    let told = lab.events("node-a", "RepairFailed").await.unwrap();
+    assert_eq!(told.iter().filter(|note| note.contains("not in this state")).count(), 1, "told once: {told:?}");
     let orders = lab.cloud.orders();
     assert!(orders.iter().take_while(|order| order.starts_with("no ")).all(|order| order == "no Soft a"), "{orders:?}");
 }
@@ -413,7 +421,7 @@ async fn a_cloud_that_is_down_is_told_and_nothing_is_repaired_before_it_has_answ
 
 #[tokio::test]
 async fn an_api_server_that_was_away_has_to_answer_for_a_while_before_a_server_is_repaired() {
-    const STEADY: Duration = Duration::from_secs(12);
+    const STEADY: Duration = Duration::from_secs(20);
     let mut lab = Lab::new().await;
     for (server, ready) in [("a", false), ("b", true), ("c", true)] {
         lab.cloud.boot(server);
@@ -421,7 +429,7 @@ async fn an_api_server_that_was_away_has_to_answer_for_a_while_before_a_server_i
     }
     let (passes, held) = ("groundcrew_flight_passes_total{outcome=\"ok\"}", "RepairsHeld");
     let condition = |name: &str| format!("groundcrew_flight_condition_bool{{condition=\"{name}\"}}");
-    let running = lab.start(&["--nodes", "repair", "--steady-for", "12s", "--unready-after", "1s"]).await;
+    let running = lab.start(&["--nodes", "repair", "--steady-for", "20s", "--unready-after", "1s"]).await;
     running.until_metric(&condition(held), |so| so > 0.5).await;
     let began = Moment::now();
     lab.plane.stop(Part::ApiServer, Signal::SIGKILL).await.unwrap();
@@ -434,9 +442,14 @@ async fn an_api_server_that_was_away_has_to_answer_for_a_while_before_a_server_i
     .await
     .unwrap();
     assert_eq!(lab.cloud.orders(), [""; 0]);
-    lab.plane.restart(Part::ApiServer).await.unwrap();
-    running.until_metric(passes, |passes| passes > before).await;
-    assert_eq!(lab.cloud.orders(), [""; 0], "the time begins anew");
+    // It answers for a while before it says that it is ready, and the time begins with the first answer.
+    let Lab { plane, cloud, .. } = &mut lab;
+    let looked = async {
+        running.until_metric(passes, |passes| passes > before).await;
+        assert_eq!(cloud.orders(), [""; 0], "the time begins anew");
+    };
+    let (restarted, ()) = tokio::join!(plane.restart(Part::ApiServer), looked);
+    restarted.unwrap();
     running.until_metric(&condition(held), |so| so > 0.5).await;
     running.stop().await;
 }
@@ -468,7 +481,7 @@ async fn one_probe_is_only_told_and_two_that_agree_are_shown_and_have_the_hook_c
     running.until_metric(doubted, |so| so < 0.5).await;
     eventually("the hook is called", SOON, async || {
         let calls = std::fs::read_to_string(&called)?;
-        ensure!(calls.lines().all(|call| call == "node-c"), "{calls}");
+        ensure!(!calls.is_empty() && calls.lines().all(|call| call == "node-c"), "{calls}");
         anyhow::Ok(())
     })
     .await
