@@ -225,11 +225,11 @@ mod tests {
         let (hook, _) = answer(String::new()).await;
         let error = Hook { timeout: Duration::from_millis(200), ..hook }.call(&["a"]).await.unwrap_err();
         assert!(matches!(error, HookError::Slow(_)), "{error}");
+        let free = groundcrew_testkit::ReservedPort::new().unwrap();
         let nobody = Hook {
-            target: Target::parse(&format!("http://{to}/key-fixture")).unwrap(),
+            target: Target::parse(&format!("http://{}/key-fixture", free.address())).unwrap(),
             timeout: Duration::from_secs(20),
         };
-        drop(elsewhere);
         let error = nobody.call(&["a"]).await.unwrap_err().to_string();
         assert!(error.starts_with("cannot call the hook") && !error.contains("fixture"), "{error}");
     }

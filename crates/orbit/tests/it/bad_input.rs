@@ -209,7 +209,7 @@ async fn tokens_that_end_in_the_middle_of_a_pass_are_renewed() {
 
 #[tokio::test]
 async fn a_request_to_slow_down_is_obeyed() {
-    let (world, mut passes) = about_to_collect().await;
+    let (world, mut passes) = about_to_collect_in(World::patient_model().await).await;
     let mut first = true;
     world.fake().fault(move |seen| {
         (seen.line.contains("/v2.0/ports") && std::mem::take(&mut first))

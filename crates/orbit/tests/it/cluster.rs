@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::world::{World, address, own, route};
 
-const SOON: Duration = Duration::from_mins(1);
+const SOON: Duration = Duration::from_mins(3);
 
 #[derive(Parser)]
 struct Line {

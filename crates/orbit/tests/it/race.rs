@@ -12,7 +12,7 @@ use super::world::{World, own};
 
 const WRITERS: u8 = 8;
 const ORPHANS: [u8; 2] = [101, 102];
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// What a round has cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -54,11 +54,19 @@ impl World {
         Self::model_as(password("demo", "kluster", fake::PASSWORD)).await
     }
 
+    /// With little patience, for faults that are meant to last.
     pub(crate) async fn model_as(auth: Auth) -> Self {
+        Self::model_asked_for(Duration::from_secs(2), auth).await
+    }
+
+    /// For faults that are over before anybody loses patience.
+    pub(crate) async fn patient_model() -> Self {
+        Self::model_asked_for(Duration::from_mins(1), password("demo", "kluster", fake::PASSWORD)).await
+    }
+
+    async fn model_asked_for(time: Duration, auth: Auth) -> Self {
         let model = Model::start().await.unwrap();
-        // Little patience with faults that are meant to last.
-        let config = config(&model.fake.url(), auth);
-        let config = config.attempt_timeout(Duration::from_secs(10)).retry_for(Duration::from_secs(2));
+        let config = config(&model.fake.url(), auth).attempt_timeout(Duration::from_secs(10)).retry_for(time);
         Self::new(Backend::Model(model), config, None).await
     }
 
