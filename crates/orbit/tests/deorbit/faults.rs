@@ -110,11 +110,14 @@ pub(crate) async fn a_finalizer_stays_while_its_load_balancer_is_stuck_and_the_r
 
 pub(crate) async fn a_password_that_is_revoked_midway_ends_as_unknown_and_not_as_clean(lab: &Lab) {
     let orphan = lab.place.old_volume("demo-csi", "orphan").await;
+    lab.served("held").await;
+    lab.standins.balancers.store(false, Ordering::SeqCst);
     let running = lab.start();
     lab.deorbit(&json!({"policies": all("delete"), "budgets": {"stages": {"Verify": "2s", "Cloud": "2s"}}})).await;
-    lab.until("it has begun", |status| status.started_at.is_some()).await;
+    lab.until("it waits for the Service", |status| status.stage.contains("LoadBalancers")).await;
     lab.place.fake().fake.refuse(true);
     lab.place.fake().fake.revoke();
+    lab.standins.balancers.store(true, Ordering::SeqCst);
     let status = lab.until_phase(Phase::Leftovers).await;
     assert!(status.report.iter().any(|line| line.kind == "unknown"), "{:?}", status.report);
     assert!(lab.place.ids("volumes").await.contains(&orphan));
