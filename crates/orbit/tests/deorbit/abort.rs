@@ -58,7 +58,14 @@ pub(crate) async fn an_abort_puts_replicas_back_and_lifts_the_block(lab: &Lab) {
     let running = lab.start();
     lab.deorbit(&json!({})).await;
     lab.until("it is stuck in quiesce", |status| status.message.contains("not this one")).await;
-    assert_eq!((replicas().await, suspended().await), (Some(0), Some(true)));
+    // A set whose status was just written is stopped a pass later.
+    eventually("the others are stopped", SOON, async || {
+        let stopped = (replicas().await, suspended().await);
+        ensure!(stopped == (Some(0), Some(true)), "{stopped:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
     assert_eq!(lab.status().await.irreversible_at, None);
     // Whoever comes after a crash can abort as well: nothing of it is in memory only.
     running.kill().await;

@@ -333,7 +333,7 @@ impl Lab {
         .unwrap()
     }
 
-    /// A `StatefulSet` of one pod with a claim of this class for it.
+    /// A `StatefulSet` of one pod with a claim of this class for it. Waits until both are there.
     pub(crate) async fn stateful_set(&self, name: &str, class: &str) {
         let mut claim = claim("data", class);
         claim["metadata"] = json!({"name": "data"});
@@ -346,6 +346,9 @@ impl Lab {
         }))
         .await;
         self.until_bound(&format!("data-{name}-0")).await;
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
+        let pod = format!("{name}-0");
+        eventually(&format!("pod {pod} is there"), SOON, async || pods.get(&pod).await).await.unwrap();
     }
 
     /// With its content; the handle is its id in the cloud.
