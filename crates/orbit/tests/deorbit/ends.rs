@@ -11,11 +11,11 @@ use groundcrew_orbit::deorbit::{Args, freeze, observe};
 use groundcrew_testkit::{Scratch, eventually};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::CronJob;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, from_value, json};
 
 use crate::abort::untouchable;
@@ -97,6 +97,18 @@ async fn let_see_pods(lab: &Lab, pods: bool) {
     roles.patch("sighted", &PatchParams::apply("it").force(), &Patch::Apply(role)).await.unwrap();
 }
 
+/// An API server takes its time to go by a role.
+async fn until_sees_pods(account: &Client, sees: bool) {
+    let (services, pods): (Api<Service>, Api<Pod>) = (Api::all(account.clone()), Api::all(account.clone()));
+    eventually("the role is in effect", SOON, async || {
+        services.list(&ListParams::default()).await?;
+        ensure!(pods.list(&ListParams::default()).await.is_ok() == sees, "not yet");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
 pub(crate) async fn without_the_right_to_look_it_is_refused_and_midway_it_ends_as_unknown(lab: &Lab) {
     lab.served("web").await;
     lab.standins.balancers.store(false, Ordering::SeqCst);
@@ -109,6 +121,8 @@ pub(crate) async fn without_the_right_to_look_it_is_refused_and_midway_it_ends_a
     let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
         "metadata": {"name": "sighted"}, "roleRef": role, "subjects": [subject]});
     bindings.patch("sighted", &PatchParams::apply("it").force(), &Patch::Apply(binding)).await.unwrap();
+    let client = account.client().await.unwrap();
+    until_sees_pods(&client, false).await;
     let running = lab.start_as((CLUSTER, CSI), account.path());
     lab.deorbit(&json!({})).await;
     let status = lab.until_phase(Phase::Refused).await;
@@ -117,6 +131,7 @@ pub(crate) async fn without_the_right_to_look_it_is_refused_and_midway_it_ends_a
     lab.gone("end").await;
 
     let_see_pods(lab, true).await;
+    until_sees_pods(&client, true).await;
     lab.deorbit(&json!({"policies": all("delete"), "budgets": {"total": "15s"}})).await;
     lab.until("it waits for the Service", |status| status.stage.contains("LoadBalancers")).await;
     let_see_pods(lab, false).await;
@@ -178,7 +193,7 @@ pub(crate) async fn every_line_of_a_long_report_is_in_the_file_and_in_the_config
         lab.place.old_volume("demo-csi", &format!("orphan-{n}")).await;
     }
     let before = lab.place.everything().await;
-    let (code, status) = run(lab, &["--policy", "all=delete", "--budget", "8s"]).await;
+    let (code, status) = run(lab, &["--policy", "all=delete", "--budget", "20s"]).await;
     let (file, shown) = (status.unwrap(), lab.status().await);
     assert_eq!((code, file.report.len(), shown.report.len(), shown.left), (cli::LEFTOVERS, 120, 100, 120));
     assert!(file.report.iter().all(|line| line.reason.contains("maxCloudDeletes (100)")), "{:?}", file.report[0]);
