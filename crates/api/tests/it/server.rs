@@ -18,7 +18,7 @@ use tokio::sync::OnceCell;
 use crate::address_pool::{BAD, EXCLUDED_FORM, GOOD, pool};
 use crate::floating_ip::{FORM, UNICAST, fip};
 
-const SOON: Duration = Duration::from_mins(1);
+const SOON: Duration = Duration::from_mins(3);
 const MANAGER: &str = "groundcrew-test";
 
 /// A client of a server that serves our kinds. The definitions are applied once per test binary, without force: a conflict
@@ -35,6 +35,14 @@ async fn client() -> Client {
                 eventually(&format!("{name} is established and sound"), SOON, async || sound(&api.get(&name).await?))
                     .await
                     .unwrap();
+                // The server writes that down before it goes by it.
+                let version = &crd.spec.versions[0].name;
+                let objects = format!("/apis/{}/{version}/{}", crd.spec.group, crd.spec.names.plural);
+                eventually(&format!("{name} is served"), SOON, async || {
+                    client.request_text(http::Request::get(objects.as_str()).body(vec![]).unwrap()).await
+                })
+                .await
+                .unwrap();
             }
         })
         .await;

@@ -160,14 +160,20 @@ impl ControlPlane {
 
     /// Installs these definitions, or changes them, and waits until their objects can be made.
     pub async fn define(&self, definitions: &[CustomResourceDefinition]) -> Result<()> {
-        let api: Api<CustomResourceDefinition> = Api::all(self.client().await?);
+        let client = self.client().await?;
+        let api: Api<CustomResourceDefinition> = Api::all(client.clone());
         for definition in definitions {
             let name = definition.metadata.name.as_deref().context("a definition without a name")?;
+            let spec = &definition.spec;
+            let version = spec.versions.iter().find(|version| version.served).context("no version is served")?;
+            let objects = format!("/apis/{}/{}/{}?limit=1", spec.group, version.name, spec.names.plural);
             api.patch(name, &PatchParams::apply("testkit").force(), &Patch::Apply(definition)).await?;
             eventually(&format!("{name} is established"), READY, async || {
                 let conditions = api.get(name).await?.status.and_then(|status| status.conditions).unwrap_or_default();
                 let there = conditions.iter().any(|c| c.type_ == "Established" && c.status == "True");
                 ensure!(there, "{conditions:?}");
+                // It writes that down before it goes by it.
+                client.request_text(http::Request::get(objects.as_str()).body(Vec::new())?).await?;
                 Ok(())
             })
             .await?;
