@@ -13,7 +13,7 @@ use crate::command::{find, output};
 use crate::daemon::Daemon;
 use crate::ovn::listens;
 
-const READY: Duration = Duration::from_secs(30);
+const READY: Duration = Duration::from_mins(2);
 
 /// A running server.
 #[derive(Debug)]
