@@ -106,7 +106,7 @@ impl Place {
         let config = Config::new(&url, auth).unwrap().region(REGION);
         // Little patience with faults that are meant to last.
         let config = match &self.backend {
-            Backend::Model(_) => config.attempt_timeout(Duration::from_secs(5)).retry_for(Duration::from_secs(1)),
+            Backend::Model(_) => config.retry_for(Duration::from_secs(1)),
             Backend::Real { .. } => config,
         };
         OpenStack::new(Client::new(config).unwrap(), Duration::from_secs(30))
