@@ -41,6 +41,13 @@ pub(super) fn cause(shift: Option<&Shift>, round: &Round, kube_ovn: &KubeOvn) ->
     }
 }
 
+/// Whether a router or switch that was made again is just what these Services are missing on.
+pub(super) fn detaches(shift: &Shift, round: &Round) -> bool {
+    let on = |expected: &str| shift.recreated.iter().any(|name| expected.rsplit(' ').next() == Some(name));
+    let mut differences = round.drifts.iter().flat_map(|drift| &drift.differences);
+    differences.any(|difference| difference.kind.ends_with("_detached") && on(&difference.expected))
+}
+
 /// kube-ovn's collection deletes every row whose name it does not know, in one transaction, and keeps its own. It knows
 /// those of its `OvnDnatRule`s, too, which nothing tells from others': they say nothing where it was seen to start.
 fn deleted(shift: &Shift, round: &Round, kube_ovn: &KubeOvn) -> Cause {
@@ -96,7 +103,7 @@ mod tests {
     use groundcrew_core::drift::Drift;
     use groundcrew_core::key::ServiceKey;
     use groundcrew_core::leader::Moment;
-    use groundcrew_core::provider::Owner;
+    use groundcrew_core::provider::{Difference, Owner};
 
     use super::super::kube_ovn::Leader;
     use super::*;
@@ -168,6 +175,20 @@ mod tests {
         assert_eq!(label(&router, 4, &quiet), ROUTER_RECREATED);
         assert_eq!(label(&Shift::default(), 1, &quiet), UNKNOWN_WRITER);
         assert_eq!(cause(None, &round(1, quiet.1), &quiet.0).label, UNKNOWN_WRITER);
+    }
+
+    #[test]
+    fn a_service_that_is_off_a_router_is_told_of_the_one_that_was_made_again() {
+        let again = Shift { replaced: 1, recreated: vec!["shop".into()], ..Shift::default() };
+        let mut round = round(1, Moment::now());
+        let mut missing = |kind, expected: &str| {
+            let difference = Difference { kind, expected: expected.into(), found: "not attached".into() };
+            round.drifts[0].differences = vec![difference];
+            detaches(&again, &round)
+        };
+        assert!(missing("router_detached", "shop-web-tcp-1 on router shop"));
+        assert!(!missing("router_detached", "shop-web-tcp-1 on router a-shop"));
+        assert!(!missing("options", "shop"));
     }
 
     #[test]

@@ -90,8 +90,13 @@ impl Attribute for Attribution {
     fn cause(&self, round: &Round) -> Cause {
         let state = self.lock();
         let apart = |seen: Moment| seen.until(round.seen).max(round.seen.until(seen));
-        let nearest = state.shifts.iter().min_by_key(|(seen, _)| apart(*seen));
-        let shift = nearest.filter(|(seen, _)| apart(*seen) <= NEAR).map(|(_, shift)| shift);
+        let near =
+            || state.shifts.iter().filter(|(seen, _)| apart(*seen) <= NEAR).map(|(seen, shift)| (apart(*seen), shift));
+        let nearest = near().min_by_key(|(apart, _)| *apart).map(|(_, shift)| shift);
+        // A router that went took nothing of ours; it is told as made again when it is back, and by then may have been
+        // missed for a while.
+        let made_again = near().find(|(_, shift)| cause::detaches(shift, round)).map(|(_, shift)| shift);
+        let shift = nearest.filter(|shift| **shift != Shift::default()).or(made_again).or(nearest);
         cause::cause(shift, round, &state.kube_ovn)
     }
 
@@ -101,5 +106,31 @@ impl Attribute for Attribution {
 
     fn causes(&self) -> &'static [&'static str] {
         &LABELS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use groundcrew_core::drift::Drift;
+    use groundcrew_core::key::ServiceKey;
+    use groundcrew_core::provider::{Difference, Owner};
+
+    use super::*;
+
+    fn asked(attribution: &Attribution, seen: Moment, kind: &'static str) -> &'static str {
+        let owner = Owner { key: ServiceKey::new("shop", "web"), uid: ovsdb_client::Uuid::nil() };
+        let expected = "shop-web-tcp-1 on router shop".to_owned();
+        let differences = vec![Difference { kind, expected, found: "not attached".into() }];
+        attribution.cause(&Round { seen, drifts: vec![Drift { owner, differences }] }).label
+    }
+
+    #[test]
+    fn a_router_that_went_and_came_back_in_two_steps_is_blamed_for_what_was_on_it_alone() {
+        let (attribution, then) = (Attribution::default(), Moment::now());
+        attribution.observe(&Shift::default(), then);
+        let again = Shift { replaced: 1, recreated: vec!["shop".into()], ..Shift::default() };
+        attribution.observe(&again, then + Duration::from_millis(40));
+        assert_eq!(asked(&attribution, then, "router_detached"), "router_recreated");
+        assert_eq!(asked(&attribution, then, "options"), "unknown_writer");
     }
 }
