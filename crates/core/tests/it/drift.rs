@@ -1,6 +1,6 @@
 //! What somebody else changes outside, over clouds that take one wish at a time and many at once.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use groundcrew_core::provider::{ErrorKind, Owner, ProviderError};
 use groundcrew_core::service::names;
@@ -61,6 +61,8 @@ fn flapping(service: &Service) -> Option<String> {
 const MISSED: &str = "groundcrew_service_missed_changes_total";
 const FOUND: &str = r#"groundcrew_drift_found_total{cause="unknown_writer",kind="missing"}"#;
 const REPAIRED: &str = r#"groundcrew_drift_repaired_total{cause="unknown_writer",kind="missing"}"#;
+/// How long the first hold of a Service lasts that somebody changes again and again.
+const FIRST_HOLD: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn what_was_taken_behind_our_back_is_put_back_and_then_told() {
@@ -119,6 +121,16 @@ async fn many_losses_are_put_right_in_one_write_and_told_in_one_summary() {
     for name in &names {
         serve(&lab, name).await;
     }
+    controller.stop().await;
+    // A new process has written nothing whose echo could have one of them looked at, and put right, by itself.
+    let controller = lab.controller(&[]).await;
+    let looks = r#"groundcrew_service_reconciles_total{outcome="ok"}"#;
+    eventually("all were looked at", SOON, async || match counted(&controller, looks).await {
+        now if now >= 12 => Ok(()),
+        now => Err(now),
+    })
+    .await
+    .unwrap();
     let writes = lab.cloud.writes();
     lab.cloud.lose_all();
     lab.until_cloud("all are back", |cloud| cloud.count() == names.len()).await;
@@ -135,28 +147,31 @@ async fn a_writer_that_never_stops_is_held_off_and_others_are_served() {
     for lab in labs("flapping").await {
         let controller = lab.controller(&[]).await;
         serve(&lab, "web").await;
-        let writes = lab.cloud.writes();
+        let (writes, began) = (lab.cloud.writes(), Instant::now());
         // As fast as it can, until ours gives up.
         lab.until("web", "the Service is told that it is held back", |service| {
             lab.cloud.lose(&lab.key("web"), true);
             (flapping(service)? == "True").then_some(())
         })
         .await;
+        let note = until_told(&lab, "web", "DriftFlapping").await;
+        assert!(note.contains("missing changed again and again since 20"), "{note}");
+        assert!(note.contains(", last at 20") && note.contains("put right 10 times"), "{note}");
         for _ in 0..50 {
             lab.cloud.lose(&lab.key("web"), true);
         }
         serve(&lab, "other").await;
         lab.cloud.lose(&lab.key("other"), true);
         lab.until_cloud("the other is back", |cloud| cloud.load_balancer(&lab.key("other")).is_some()).await;
-        assert!(lab.cloud.load_balancer(&lab.key("web")).is_none(), "it is left alone for a while");
-        let note = until_told(&lab, "web", "DriftFlapping").await;
-        assert!(note.contains("missing changed again and again since 20"), "{note}");
-        assert!(note.contains(", last at 20") && note.contains("put right 10 times"), "{note}");
+        let left_alone = lab.cloud.load_balancer(&lab.key("web")).is_none();
+        // On a machine that took longer than the hold lasts, it is over.
+        assert!(left_alone || began.elapsed() >= FIRST_HOLD, "it is left alone for a while");
         // Served, held back, and what the other needed: not one for each look.
         let told = counted(&controller, r#"groundcrew_service_writes_total{part="status"}"#).await;
         assert!(told <= 6, "{told} writes of a status");
-        // Ten repairs of one, each up to two writes, and what the other needed.
-        assert!(lab.cloud.writes() - writes <= 25, "{} writes", lab.cloud.writes() - writes);
+        // Ten repairs of one, and one more where its hold is over, each up to two writes; and what the other needed: it
+        // may be seen before its slice is.
+        assert!(lab.cloud.writes() - writes <= 28, "{} writes", lab.cloud.writes() - writes);
         assert_eq!(counted(&controller, "groundcrew_drift_flapping_services").await, 1);
         controller.stop().await;
     }
