@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// Generous: a loaded two-core machine, not the controller, decides how long things take here.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_mins(1);
 
 #[derive(Parser)]
 struct Args {
