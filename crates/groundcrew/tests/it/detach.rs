@@ -1,6 +1,7 @@
 //! Who leaves groundcrew keeps his addresses, and can delete his Services.
 
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{anyhow, ensure};
 use groundcrew_api::deorbit::Deorbit;
@@ -19,7 +20,8 @@ use crate::lab::{Lab, SOON};
 
 #[tokio::test]
 async fn detached_services_keep_address_and_rows_and_can_be_deleted() {
-    let lab = Lab::new("detach").await;
+    // Within it a renewal is seen, however late, and once its end is waited for.
+    let lab = Lab::with_lease("detach", Duration::from_secs(6)).await;
     let controller = lab.start("leaver").await;
     lab.create("web").await;
     lab.until_served("web").await;
@@ -116,7 +118,7 @@ async fn a_deorbit_that_nobody_carries_on_can_be_deleted_and_blocks_nothing_any_
         (Api::all(client.clone()), Api::all(client.clone()));
     let scratch = Scratch::new("detach-deorbit").unwrap();
     let endpoints = central.northbound().remotes();
-    let line = ["deorbit-controller", "--ovn-nb", &endpoints, "--interval", "100ms", "--lease-duration", "3s"];
+    let line = ["deorbit-controller", "--ovn-nb", &endpoints, "--interval", "100ms"];
     let controller = Controller::start("deorbit", command(&line), scratch.path(), SOON).await.unwrap();
     let protect = json!({ "namespaces": ["kube-system", "default"] });
     let wish = json!({ "metadata": { "name": "end" }, "spec": { "confirm": uid, "protect": protect } });

@@ -16,14 +16,19 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-pub(crate) const SOON: Duration = Duration::from_secs(30);
-/// Short, so that the tests are; long enough that writes of a third of it are possible.
-pub(crate) const LEASE: Duration = Duration::from_secs(3);
+/// Generous: a loaded two-core machine, not the controller, decides how long things take here.
+pub(crate) const SOON: Duration = Duration::from_mins(1);
+/// As by default: nobody loses it because the machine stood still for some seconds.
+const LEASE: Duration = Duration::from_secs(15);
+/// For tests that wait for its end, and in which it may be lost before; writes of a third of it are possible.
+pub(crate) const SHORT_LEASE: Duration = Duration::from_secs(3);
 
 pub(crate) struct Lab {
     control_plane: &'static ControlPlane,
     pub(crate) client: Client,
     pub(crate) namespace: String,
+    /// How long the leases of its leaders last.
+    lease: Duration,
     /// With northd: a Service waits for it before it is published.
     central: Central,
     scratch: Scratch,
@@ -32,6 +37,10 @@ pub(crate) struct Lab {
 impl Lab {
     pub(crate) async fn new(name: &str) -> Self {
         Self::on(shared().await.unwrap(), name).await
+    }
+
+    pub(crate) async fn with_lease(name: &str, lease: Duration) -> Self {
+        Self { lease, ..Self::new(name).await }
     }
 
     pub(crate) async fn on(control_plane: &'static ControlPlane, name: &str) -> Self {
@@ -50,7 +59,7 @@ impl Lab {
         let central = Central::start().await.unwrap();
         let switch = format!("{namespace}-default");
         central.northbound().nbctl(["lr-add", &namespace, "--", "ls-add", &switch]).await.unwrap();
-        Self { control_plane, client, namespace, central, scratch: Scratch::new(name).unwrap() }
+        Self { control_plane, client, namespace, lease: LEASE, central, scratch: Scratch::new(name).unwrap() }
     }
 
     pub(crate) async fn start(&self, name: &str) -> Controller {
@@ -105,7 +114,7 @@ impl Lab {
             .arg(name)
             .args(["--kubeconfig", self.control_plane.kubeconfig_path().to_str().unwrap()])
             .args(["--lease-namespace", &self.namespace])
-            .args(["--lease-duration", &format!("{}s", LEASE.as_secs())])
+            .args(["--lease-duration", &format!("{}s", self.lease.as_secs())])
             .args(["--ovn-nb", &self.northbound().remotes()]);
         command
     }
