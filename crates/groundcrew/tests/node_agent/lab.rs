@@ -17,8 +17,8 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-/// For what takes a moment on an idle machine.
-pub(crate) const SOON: Duration = Duration::from_secs(40);
+/// For what takes a moment on an idle machine, and for hundreds of answers at the pace of a busy one.
+pub(crate) const SOON: Duration = Duration::from_mins(2);
 
 pub(crate) struct Lab {
     pub(crate) wire: Wire,
