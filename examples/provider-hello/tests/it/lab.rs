@@ -13,15 +13,20 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::json;
 
-pub(crate) const SOON: Duration = Duration::from_secs(20);
-/// Short, so that the tests are; long enough that writes of a third of it are possible.
-pub(crate) const LEASE: Duration = Duration::from_secs(3);
+/// Generous: a loaded two-core machine, not the example, decides how long things take here.
+pub(crate) const SOON: Duration = Duration::from_mins(1);
+/// As by default: nobody loses it because the machine stood still for some seconds.
+const LEASE: Duration = Duration::from_secs(15);
+/// For tests that wait for its end, and in which it may be lost before; writes of a third of it are possible.
+pub(crate) const SHORT_LEASE: Duration = Duration::from_secs(3);
 
 pub(crate) struct Lab {
     pub(crate) control_plane: &'static ControlPlane,
     pub(crate) client: Client,
     pub(crate) namespace: String,
     pub(crate) scratch: Scratch,
+    /// How long the leases of its leaders last.
+    lease: Duration,
 }
 
 impl Lab {
@@ -29,7 +34,11 @@ impl Lab {
         let control_plane = shared().await.unwrap();
         let namespace = control_plane.namespace(name).await.unwrap();
         let client = control_plane.client().await.unwrap();
-        Self { control_plane, client, namespace, scratch: Scratch::new(name).unwrap() }
+        Self { control_plane, client, namespace, scratch: Scratch::new(name).unwrap(), lease: LEASE }
+    }
+
+    pub(crate) async fn with_lease(name: &str, lease: Duration) -> Self {
+        Self { lease, ..Self::new(name).await }
     }
 
     pub(crate) fn command(&self, kubeconfig: &Kubeconfig) -> Command {
@@ -37,7 +46,7 @@ impl Lab {
         command
             .args(["--kubeconfig", kubeconfig.path().to_str().unwrap()])
             .args(["--lease-namespace", &self.namespace])
-            .args(["--lease-duration", &format!("{}s", LEASE.as_secs())])
+            .args(["--lease-duration", &format!("{}s", self.lease.as_secs())])
             .args(["--directory", self.directory().to_str().unwrap()])
             .args(["--range", "192.0.2.0/24"])
             .args(["--class", &self.class()]);

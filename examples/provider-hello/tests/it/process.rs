@@ -6,7 +6,7 @@ use groundcrew_testkit::controller::Controller;
 use groundcrew_testkit::process::Process;
 use groundcrew_testkit::{ReservedPort, Scratch, Signal, eventually};
 
-use crate::lab::{Lab, SOON};
+use crate::lab::{Lab, SHORT_LEASE, SOON};
 
 #[tokio::test]
 async fn an_unreachable_api_server_is_waited_for_told_and_not_fatal() {
@@ -28,7 +28,7 @@ async fn an_unreachable_api_server_is_waited_for_told_and_not_fatal() {
 
 #[tokio::test]
 async fn a_hung_api_server_fails_neither_liveness_nor_the_shutdown() {
-    let lab = Lab::new("hung").await;
+    let lab = Lab::with_lease("hung", SHORT_LEASE).await;
     let proxy = groundcrew_testkit::proxy::Proxy::before(lab.control_plane.address()).await.unwrap();
     let through = lab.control_plane.admin().through(proxy.address()).unwrap();
     let mut command = lab.command(&through);
