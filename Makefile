@@ -5,8 +5,6 @@ SHELL := /bin/bash
 .PHONY: advisories alerts-test bench browser build chart chart-test clean demo docs docs-test e2e e2e-cloudsigma e2e-deorbit e2e-kube-ovn e2e-kubelet e2e-openstack fmt help image lint playground reference soak test
 
 step := hack/step
-# Tests wait for servers most of the time.
-test_threads := $(shell echo $$((3 * $$(nproc))))
 
 # Those that only targets of their own run, so that --all-targets leaves them out.
 e2e_tests := chart deorbit kube_ovn kubelet openstack promtool tutorial
@@ -21,7 +19,7 @@ build: ## compile everything, unoptimised
 test: ## run every test, against a real kube-apiserver, OVN, Keystone and Neutron
 	@$(step) setup hack/setup ovn net kube openstack
 	@$(step) compile cargo test --workspace --no-run
-	@$(step) test env RUST_TEST_THREADS=$(test_threads) cargo test --workspace
+	@$(step) test hack/test
 
 soak: ## fifty random stops of the leader; ROUNDS=count for more
 	@$(step) setup hack/setup ovn kube
@@ -34,7 +32,7 @@ lint: ## check formatting, clippy, licences and sources of dependencies, and she
 	@$(step) clippy cargo clippy --workspace --all-targets -- -D warnings
 	@$(step) clippy-e2e cargo clippy -p groundcrew-e2e $(addprefix --test ,$(e2e_tests)) -- -D warnings
 	@$(step) deny hack/deny licenses bans sources
-	@$(step) shellcheck shellcheck hack/setup hack/step hack/deny hack/image hack/alerts-test e2e/src/kubelet/node.sh .ci/run
+	@$(step) shellcheck shellcheck hack/setup hack/step hack/test hack/deny hack/image hack/alerts-test e2e/src/kubelet/node.sh .ci/run
 
 advisories: ## check dependencies for known vulnerabilities (needs a network)
 	@$(step) setup hack/setup lint
