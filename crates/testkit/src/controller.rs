@@ -20,7 +20,8 @@ pub struct Controller {
     /// The process, to signal it and to read its log.
     pub process: Process,
     name: String,
-    admin: SocketAddr,
+    /// The admin port, which is nobody else's while this lives.
+    port: ReservedPort,
 }
 
 impl Controller {
@@ -28,7 +29,7 @@ impl Controller {
     pub fn spawn(name: &str, mut command: Command, dir: &Path) -> Result<Self> {
         let port = ReservedPort::new()?;
         command.env("HOSTNAME", name).args(["--admin-address", &port.address().to_string()]);
-        Ok(Self { process: Process::spawn(name, &command, dir)?, name: name.to_owned(), admin: port.address() })
+        Ok(Self { process: Process::spawn(name, &command, dir)?, name: name.to_owned(), port })
     }
 
     /// Starts it, and waits until it is ready.
@@ -45,17 +46,17 @@ impl Controller {
     /// Where its admin port listens.
     #[must_use]
     pub fn admin(&self) -> SocketAddr {
-        self.admin
+        self.port.address()
     }
 
     /// Status and body of a page of the admin port.
     pub async fn get(&self, path: &str) -> Result<(u16, String)> {
-        get(self.admin, path).await
+        get(self.admin(), path).await
     }
 
     /// The value of a metric; see [`metric`].
     pub async fn metric(&self, series: &str) -> Result<f64> {
-        metric(self.admin, series).await
+        metric(self.admin(), series).await
     }
 
     /// Waits until a metric is as `probe` wants it.

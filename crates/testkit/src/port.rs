@@ -1,12 +1,14 @@
 //! TCP ports for servers that must know theirs before they start, and must have it again after a restart.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use anyhow::{Context, Result, bail};
 use nix::unistd::Uid;
+use tokio::net::TcpSocket;
 
 /// Below the range from which the kernel takes the local ports of clients: so nobody's connection takes the port of a
 /// server that is down for a moment.
@@ -32,8 +34,7 @@ impl ReservedPort {
             let port = FIRST + (start + TRIED.fetch_add(1, Ordering::Relaxed) % COUNT) % COUNT;
             let path = dir.join(port.to_string());
             let lock = File::create(&path).with_context(|| format!("create {}", path.display()))?;
-            let unused = || TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-            if lock.try_lock().is_ok() && unused() {
+            if lock.try_lock().is_ok() && bind(port).is_ok() {
                 return Ok(Self { port, _lock: lock });
             }
         }
@@ -51,4 +52,12 @@ impl ReservedPort {
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
+}
+
+/// Not listening: a child that is being started at this moment has a copy until it becomes its program, and a listening
+/// one would keep the server out.
+fn bind(port: u16) -> io::Result<()> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind((Ipv4Addr::LOCALHOST, port).into())
 }
