@@ -12,7 +12,7 @@ use tokio::time::timeout;
 const SBIN: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 /// What runs longer than this hangs.
-const DEADLINE: Duration = Duration::from_mins(1);
+const DEADLINE: Duration = Duration::from_mins(2);
 
 /// The path of an installed program; `setup` is the group of `hack/setup` that installs it.
 pub(crate) fn find(program: &str, setup: &str) -> Result<PathBuf> {

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use crate::command::{find, output, through};
 use crate::process::{Process, bind_to_parent};
 
-const READY: Duration = Duration::from_secs(10);
+const READY: Duration = Duration::from_mins(1);
 
 /// Where namespaces can be made: here for root, in a user namespace of our own for everybody else.
 #[derive(Debug)]

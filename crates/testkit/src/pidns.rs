@@ -37,7 +37,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_program_left_running_ends_with_it() {
-        const SOON: Duration = Duration::from_secs(20);
+        const SOON: Duration = Duration::from_mins(1);
         let dir = Scratch::new("pidns").unwrap();
         let file = dir.join("lock");
         let lock = File::create(&file).unwrap();

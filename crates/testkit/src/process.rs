@@ -83,7 +83,7 @@ impl Process {
     /// Sends `signal` and waits for the end that it should bring.
     pub async fn end(&self, signal: Signal) -> Result<ExitStatus> {
         self.signal(signal)?;
-        self.wait_exit(Duration::from_secs(20)).await
+        self.wait_exit(Duration::from_mins(1)).await
     }
 
     /// Everything that it has written.

@@ -86,7 +86,7 @@ impl Host {
         let command = self.agent(&["serve", &self.name, &Self::HTTP.to_string(), &Self::UDP.to_string()])?;
         let serving = Process::spawn_bound(&format!("{}-backend", self.name), self.netns.inside_bound(&command)?, dir)?;
         serving
-            .wait_ready(Duration::from_secs(20), async || Ok(self.tcp(Ipv4Addr::LOCALHOST.into(), Self::HTTP).await?))
+            .wait_ready(Duration::from_mins(1), async || Ok(self.tcp(Ipv4Addr::LOCALHOST.into(), Self::HTTP).await?))
             .await?;
         self.serving = Some(serving);
         Ok(())

@@ -23,7 +23,7 @@ use crate::daemon::Daemon;
 use crate::netns::{Netns, Sandbox};
 use crate::{Scratch, Signal};
 
-pub(super) const READY: Duration = Duration::from_secs(30);
+pub(super) const READY: Duration = Duration::from_mins(1);
 /// The one chassis, which is the gateway.
 pub const CHASSIS: &str = "chassis-1";
 
@@ -294,7 +294,7 @@ impl Lab {
 
     async fn vsctl(&self, args: &[&str]) -> Result<()> {
         let mut vsctl = tool("ovs-vsctl", self.dir.path())?;
-        vsctl.arg(format!("--db=unix:{}", self.dir.join("ovs.sock").display())).arg("--timeout=20").args(args);
+        vsctl.arg(format!("--db=unix:{}", self.dir.join("ovs.sock").display())).arg("--timeout=60").args(args);
         output(vsctl).await.map(drop)
     }
 }
@@ -309,7 +309,7 @@ fn check_tun() -> Result<()> {
 
 pub(super) async fn sbctl(dir: &Path, args: &[&str]) -> Result<String> {
     let mut sbctl = tool("ovn-sbctl", dir)?;
-    sbctl.arg(format!("--db=unix:{}", dir.join("sb.sock").display())).arg("--timeout=20").args(args);
+    sbctl.arg(format!("--db=unix:{}", dir.join("sb.sock").display())).arg("--timeout=60").args(args);
     output(sbctl).await
 }
 

@@ -12,7 +12,7 @@ use crate::command::{output, output_with_input};
 use crate::daemon::Daemon;
 use crate::{ReservedPort, Scratch, Signal, eventually};
 
-const READY: Duration = Duration::from_secs(20);
+const READY: Duration = Duration::from_mins(1);
 
 /// The OVN northbound database without the rest of OVN: one `ovsdb-server`, or several as a raft cluster.
 ///
@@ -186,14 +186,14 @@ impl Northbound {
     /// Runs `ovn-nbctl` on the leader.
     pub async fn nbctl<S: AsRef<str>>(&self, args: impl IntoIterator<Item = S>) -> Result<String> {
         let mut nbctl = tool("ovn-nbctl", self.dir.path())?;
-        nbctl.arg(format!("--db={}", self.remotes())).arg("--timeout=20");
+        nbctl.arg(format!("--db={}", self.remotes())).arg("--timeout=60");
         nbctl.args(args.into_iter().map(|arg| arg.as_ref().to_owned()));
         output(nbctl).await
     }
 
     /// Runs `ovs-appctl` on a member.
     pub async fn appctl<S: AsRef<str>>(&self, member: usize, args: impl IntoIterator<Item = S>) -> Result<String> {
-        self.appctl_within(10, member, args).await
+        self.appctl_within(60, member, args).await
     }
 
     async fn appctl_within<S: AsRef<str>>(
@@ -277,7 +277,7 @@ impl Northbound {
 
     fn client(&self, verb: &str, remotes: &str) -> Result<Command> {
         let mut client = tool("ovsdb-client", self.dir.path())?;
-        client.args(["--timeout=20", verb, remotes]);
+        client.args(["--timeout=60", verb, remotes]);
         Ok(client)
     }
 

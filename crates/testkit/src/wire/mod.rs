@@ -22,7 +22,7 @@ use crate::command::find;
 use crate::netns::{Netns, Sandbox};
 use crate::process::Process;
 
-const READY: Duration = Duration::from_secs(20);
+const READY: Duration = Duration::from_mins(1);
 
 /// Some nodes and a host outside. Wires do not see each other: several run side by side.
 #[derive(Debug)]
