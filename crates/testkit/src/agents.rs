@@ -69,16 +69,13 @@ impl Agents {
             let (mut renewed, mut known) = (None::<Instant>, BTreeSet::new());
             for count in 0_u64.. {
                 looks.tick().await;
-                let state = lock(&shared).clone();
-                let nodes = &state.nodes;
-                if known != *nodes || renewed.is_none_or(|at| at.elapsed() >= renew) {
+                let nodes = lock(&shared).nodes.clone();
+                if known != nodes || renewed.is_none_or(|at| at.elapsed() >= renew) {
                     renewed = Some(Instant::now());
-                    stream::iter(nodes).for_each_concurrent(TOGETHER, |node| beat.renew(node, count)).await;
-                    known.clone_from(nodes);
+                    stream::iter(&nodes).for_each_concurrent(TOGETHER, |node| beat.renew(node, count)).await;
+                    known = nodes;
                 }
-                if !state.mute {
-                    beat.hold(&state).await;
-                }
+                beat.hold(&shared).await;
             }
         });
         Self { state, beating: beating.abort_handle() }
@@ -133,33 +130,20 @@ impl Beat {
         let _ = self.leases.patch(&lease::of_node(node), &params, &Patch::Apply(lease)).await;
     }
 
-    async fn hold(&self, state: &State) {
+    async fn hold(&self, state: &Mutex<State>) {
+        if lock(state).mute {
+            return;
+        }
         let ours = ListParams::default().labels(&format!("{}={}", label::CLUSTER, self.cluster));
         let Ok(addresses) = self.addresses.list(&ours).await else { return };
         stream::iter(addresses).for_each_concurrent(TOGETHER, |object| self.look(object, state)).await;
     }
 
-    async fn look(&self, object: FloatingIP, state: &State) {
-        let claimed = object.status.as_ref().and_then(|status| status.holder.clone());
-        let wanted = object.spec.holder.clone();
-        let there = object.status.as_ref().is_some_and(|s| s.serial == object.spec.serial && s.holder == wanted);
-        let answered = object.status.as_ref().is_some_and(|status| status.serial == object.spec.serial);
-        let free = claimed.is_none() || claimed == wanted || claimed == object.spec.evicted;
-        match (&claimed, &wanted) {
-            (Some(node), _) if state.nodes.contains(node) && claimed != wanted => {
-                self.say(&object, None, "Released").await;
-            }
-            (Some(node), Some(_)) if state.nodes.contains(node) && state.unable.contains(node) => {
-                self.say(&object, None, "NoInterface").await;
-            }
-            (_, Some(node)) if state.nodes.contains(node) && state.unable.contains(node) && free && !answered => {
-                self.say(&object, claimed.as_ref(), "NoInterface").await;
-            }
-            (_, Some(node)) if state.nodes.contains(node) && !state.unable.contains(node) && !there && free => {
-                let foreign = state.foreign.contains(&object.spec.address);
-                self.say(&object, Some(node), if foreign { "AddressForeign" } else { HELD }).await;
-            }
-            _ => {}
+    async fn look(&self, object: FloatingIP, state: &Mutex<State>) {
+        // By what is so now, not by what was so before the list was asked for: a test counts on what it has set.
+        let answer = answer(&object, &lock(state));
+        if let Some((holder, reason)) = answer {
+            self.say(&object, holder.as_ref(), reason).await;
         }
     }
 
@@ -173,5 +157,29 @@ impl Beat {
         });
         let patch = json!({ "metadata": { "resourceVersion": object.resource_version() }, "status": status });
         let _ = self.addresses.patch_status(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await;
+    }
+}
+
+/// What the agents have to say about an address, if anything: who has it, and in which word.
+fn answer(object: &FloatingIP, state: &State) -> Option<(Option<String>, &'static str)> {
+    let claimed = object.status.as_ref().and_then(|status| status.holder.clone());
+    let wanted = object.spec.holder.clone();
+    let there = object.status.as_ref().is_some_and(|s| s.serial == object.spec.serial && s.holder == wanted);
+    let answered = object.status.as_ref().is_some_and(|status| status.serial == object.spec.serial);
+    let free = claimed.is_none() || claimed == wanted || claimed == object.spec.evicted;
+    match (&claimed, &wanted) {
+        _ if state.mute => None,
+        (Some(node), _) if state.nodes.contains(node) && claimed != wanted => Some((None, "Released")),
+        (Some(node), Some(_)) if state.nodes.contains(node) && state.unable.contains(node) => {
+            Some((None, "NoInterface"))
+        }
+        (_, Some(node)) if state.nodes.contains(node) && state.unable.contains(node) && free && !answered => {
+            Some((claimed.clone(), "NoInterface"))
+        }
+        (_, Some(node)) if state.nodes.contains(node) && !state.unable.contains(node) && !there && free => {
+            let foreign = state.foreign.contains(&object.spec.address);
+            Some((Some(node.clone()), if foreign { "AddressForeign" } else { HELD }))
+        }
+        _ => None,
     }
 }
