@@ -6,7 +6,7 @@ use std::time::Duration;
 use groundcrew_testkit::process::Process;
 use groundcrew_testkit::{Scratch, Signal, eventually};
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_mins(1);
 
 fn sleeper(dir: &Scratch) -> Process {
     let mut sleep = Command::new("sleep");

@@ -1,14 +1,14 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use groundcrew_testkit::eventually;
 use groundcrew_testkit::proxy::Proxy;
+use groundcrew_testkit::{ReservedPort, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_mins(1);
 /// Long enough for a byte that gets through on loopback, short enough to wait for one that does not.
 const SILENCE: Duration = Duration::from_millis(100);
 
@@ -109,8 +109,9 @@ async fn a_dead_server_is_a_reset_and_a_closed_connection_is_an_end() {
     client.shutdown().await.unwrap();
     assert_eq!(timeout(SOON, client.read(&mut [0; 8])).await.unwrap().unwrap(), 0);
 
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let proxy = Proxy::before(nobody).await.unwrap();
+    // One that is merely free at the moment may be another test's the next.
+    let nobody = ReservedPort::new().unwrap();
+    let proxy = Proxy::before(nobody.address()).await.unwrap();
     let mut client = TcpStream::connect(proxy.address()).await.unwrap();
     timeout(SOON, client.read_u8()).await.unwrap().unwrap_err();
     eventually("it was counted", SOON, async || (proxy.accepted() == 1).then_some(()).ok_or(proxy.accepted()))
