@@ -163,7 +163,7 @@ impl Requesting {
     /// All requests that have ended, in the order in which they were sent.
     #[must_use]
     pub fn requests(&self) -> Vec<Request> {
-        let log = self.process.log();
+        let log = whole_lines(&self.process);
         let request = |line: &str| {
             let mut words = line.splitn(3, ' ');
             let (sent, ended) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
@@ -194,7 +194,7 @@ impl Asking {
     /// All answers so far, in their order.
     #[must_use]
     pub fn answers(&self) -> Vec<Answer> {
-        let log = self.process.log();
+        let log = whole_lines(&self.process);
         let answer = |line: &str| {
             let (at, mac) = line.split_once(' ')?;
             Some(Answer { at: at.parse().ok()?, mac: mac.to_owned() })
@@ -281,6 +281,13 @@ impl Machine {
 pub fn now() -> Result<f64> {
     let now = clock_gettime(ClockId::CLOCK_BOOTTIME)?;
     Ok(Duration::from(now).as_secs_f64())
+}
+
+/// The log without a last line that is on its way: half a hardware address would be nobody's.
+fn whole_lines(process: &Process) -> String {
+    let mut log = process.log();
+    log.truncate(log.rfind('\n').map_or(0, |end| end + 1));
+    log
 }
 
 fn says(process: &Process, word: &str) -> Result<()> {
