@@ -59,10 +59,7 @@ async fn killed_at_any_write_to_the_cloud_on_the_way_down_it_goes_on_where_it_wa
             let controller = lab.controller(&[]).await;
             lab.create("web", json!({}), json!({})).await;
             let served = lab.until_served("web").await;
-            until("the tags are there", async || {
-                if lab.cloud.account(|account| account.tags_of(served)).len() == 3 { Ok(()) } else { Err("not yet") }
-            })
-            .await;
+            lab.until_tagged(&[served]).await;
             lab.cloud.fault(Fault::on(method, path, effect));
             let start = lab.cloud.calls().len();
             lab.delete("web").await;

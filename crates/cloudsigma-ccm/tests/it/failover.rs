@@ -27,9 +27,10 @@ async fn the_addresses_of_a_dead_node_move_and_nobody_elses_do() {
         let address = lab.until_served(&name).await;
         held.push((address, lab.until_held(address, |_| true).await));
     }
+    // Their tags are the last that is written.
+    lab.until_tagged(&held.iter().map(|(address, _)| *address).collect::<Vec<_>>()).await;
     let writes = lab.cloud.writes().len();
-    let dead = lab.node(1).to_owned();
-    assert!(held.iter().any(|(_, node)| *node == dead));
+    let dead = held[0].1.clone();
     lab.agents.die(&dead);
     for (address, node) in &held {
         let now = lab.until_held(*address, |now| now != dead).await;
@@ -74,7 +75,9 @@ async fn when_most_agents_are_silent_nothing_moves_and_the_brake_says_so() {
     assert_eq!(lab.floating(address).await.spec.serial, serial);
     eventually("the operator is told in an Event", SOON, async || {
         let told = lab.events("FailoverBraked").await;
-        if told.iter().any(|note| note.starts_with("2 of 3 node agents")) { Ok(()) } else { Err(format!("{told:?}")) }
+        // The third may have been late, too, when it was told.
+        let most = |note: &String| note.starts_with("2 of 3 node agents") || note.starts_with("3 of 3 node agents");
+        if told.iter().any(most) { Ok(()) } else { Err(format!("{told:?}")) }
     })
     .await
     .unwrap();
@@ -222,10 +225,12 @@ async fn a_node_without_an_interface_for_addresses_hands_over_what_it_has_and_ge
     let broken = lab.until_held(address, |_| true).await;
     lab.agents.lose_interface(&broken);
     lab.until_held(address, |node| node != broken).await;
+    // All at once: after a minute the node is tried again.
     for n in 1..=4 {
-        let service = format!("s{n}");
-        lab.create(&service, json!({}), json!({})).await;
-        let address = lab.until_served(&service).await;
+        lab.create(&format!("s{n}"), json!({}), json!({})).await;
+    }
+    for n in 1..=4 {
+        let address = lab.until_served(&format!("s{n}")).await;
         lab.until_held(address, |node| node != broken).await;
         assert_eq!(lab.floating(address).await.spec.serial, 2, "it was not placed there first");
     }

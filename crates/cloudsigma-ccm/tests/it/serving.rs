@@ -24,7 +24,7 @@ async fn a_service_gets_an_servedthat_a_node_confirmed_and_leaves_the_account_as
     lab.cloud
         .account(|account| account.ips.get_mut(&lab.ip(1).to_string()).unwrap()["meta"] = json!({ "note": "ours" }));
     let before = lab.cloud.snapshot();
-    let controller = lab.controller(&["--cluster-name", "prod"]).await;
+    let controller = lab.controller(&["--cluster-name", "prod", "--claim-settle", "3s"]).await;
     lab.create("web", json!({}), json!({})).await;
     let address = lab.until_served("web").await;
     assert_eq!(address, lab.ip(1));
@@ -62,12 +62,8 @@ async fn a_stop_releases_nothing_and_a_restart_writes_nothing() {
         had.push(lab.until_served(name).await);
     }
     assert_eq!(had.iter().collect::<BTreeSet<_>>().len(), 3);
-    eventually("all tags are there", SOON, async || {
-        let all = had.iter().all(|address| lab.cloud.account(|account| account.tags_of(*address)).len() == 3);
-        if all { Ok(()) } else { Err("not yet") }
-    })
-    .await
-    .unwrap();
+    lab.until_tagged(&had).await;
+    lab.until_initialised().await;
     controller.stop().await;
 
     let (account, versions, writes) = (lab.cloud.snapshot(), lab.versions().await, lab.cloud.writes().len());
@@ -256,24 +252,20 @@ async fn is_found_and_removed(mode: &str) {
     let controller = lab.controller(&["--mode", mode]).await;
     lab.create("web", json!({}), json!({})).await;
     let served = lab.until_served("web").await;
-    eventually("the tags are there", SOON, async || {
-        if lab.cloud.account(|account| account.tags_of(served)).len() == 3 { Ok(()) } else { Err("not yet") }
-    })
-    .await
-    .unwrap();
+    lab.until_tagged(&[served]).await;
     controller.kill();
 
     let config = Config {
         api: lab.cloud.url().parse().unwrap(),
         credentials: Credentials::Password { user: USER.into(), password: Secret::new(PASSWORD) },
-        timeout: Duration::from_secs(5),
-        retry_for: Duration::from_secs(5),
+        timeout: Duration::from_mins(1),
+        retry_for: Duration::from_mins(1),
     };
     let leftovers = CloudSigmaLeftovers {
         client: Client::new(config).unwrap(),
         kube: lab.client.clone(),
         cluster: lab.namespace.as_str().into(),
-        deadline: Duration::from_secs(5),
+        deadline: Duration::from_mins(1),
     };
     let term = Term::alone("test");
     let found = leftovers.find().await.unwrap();
