@@ -176,17 +176,18 @@ mod tests {
         let client = Client::new(Config {
             api: cloud.url().parse().unwrap(),
             credentials: Credentials::Password { user: USER.to_owned(), password: Secret::new(PASSWORD) },
-            timeout: Duration::from_secs(10),
-            retry_for: Duration::from_secs(10),
+            timeout: Duration::from_secs(30),
+            retry_for: Duration::from_mins(1),
         })
         .unwrap();
         let account = Account::default();
-        cloud.fault(Fault::on("GET", "servers/detail/", Effect::Late(Duration::from_secs(2))).times(1));
+        // The second reading must end before the first.
+        cloud.fault(Fault::on("GET", "servers/detail/", Effect::Late(Duration::from_secs(5))).times(1));
         let slow = tokio::spawn({
             let (account, client) = (account.clone(), client.clone());
             async move { account.refresh(&client).await }
         });
-        eventually("the first reading has seen the servers", Duration::from_secs(10), async || {
+        eventually("the first reading has seen the servers", Duration::from_mins(1), async || {
             let asked = cloud.calls().iter().any(|call| call.path.starts_with("servers/detail/"));
             if asked { Ok(()) } else { Err("not yet") }
         })

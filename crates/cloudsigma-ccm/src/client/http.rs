@@ -164,7 +164,7 @@ mod tests {
             let _ = stream.read(&mut [0; 4096]).await.unwrap();
             stream.write_all(answer.as_bytes()).await.unwrap();
         });
-        let http = Http::new(Duration::from_secs(5), Duration::ZERO).unwrap();
+        let http = Http::new(Duration::from_mins(1), Duration::ZERO).unwrap();
         let authorization = HeaderValue::from_static("Basic eA==");
         let call = Call { method: Method::GET, url, authorization: &authorization, body: None };
         let error = http.send(&call).await.unwrap_err();
