@@ -1,5 +1,7 @@
 //! What a node does with an address that is its own, and with those that are not.
 
+use std::time::Duration;
+
 use anyhow::ensure;
 use groundcrew_testkit::{Signal, eventually};
 use k8s_openapi::api::core::v1::Node;
@@ -85,16 +87,26 @@ async fn an_ipv6_address_moves_likewise() {
 
 #[tokio::test]
 async fn an_agent_that_is_asked_to_stop_leaves_nothing_behind_and_says_so() {
-    let lab = Lab::started(1, &[]).await;
+    let mut lab = Lab::started(1, &[]).await;
     lab.place(0).await;
-    lab.until_held(0).await;
-    lab.agent(0).end(Signal::SIGTERM).await.unwrap();
-    assert!(!lab.addresses(0).await.contains(&lab.address.to_string()));
-    let tables = lab.wire.nodes[0].run("nft", &["list", "tables"]).await.unwrap();
-    assert!(!tables.contains("groundcrew"), "{tables}");
-    let status = lab.object().await.unwrap().status.unwrap();
-    assert_eq!(status.holder, None);
-    assert_eq!(lab.lease(0).await.unwrap().spec.unwrap().holder_identity.as_deref(), Some(""));
+    for _ in 0..5 {
+        lab.until_held(0).await;
+        lab.agent(0).end(Signal::SIGTERM).await.unwrap();
+        assert!(!lab.addresses(0).await.contains(&lab.address.to_string()));
+        let tables = lab.wire.nodes[0].run("nft", &["list", "tables"]).await.unwrap();
+        assert!(!tables.contains("groundcrew"), "{tables}");
+        let status = lab.object().await.unwrap().status.unwrap();
+        assert_eq!(status.holder, None);
+        let holder = lab.lease(0).await.unwrap().spec.unwrap().holder_identity;
+        if holder.as_deref() == Some("") {
+            return;
+        }
+        // It has a second for that: where the API server is too busy to answer, the Lease runs out by itself.
+        let log = lab.agent(0).log();
+        assert!(log.contains("Lease not given back: no answer"), "{holder:?} holds it: {log}");
+        lab.start(0);
+    }
+    panic!("five times no answer: {}", lab.agent(0).log());
 }
 
 #[tokio::test]
@@ -104,7 +116,8 @@ async fn the_lease_of_a_node_belongs_to_its_node_object() {
     let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": lab.name(0) } });
     let node = nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
     lab.start(0);
-    eventually("the Lease has an owner", SOON, async || {
+    // A Node that was not read in time is looked for again after a minute.
+    eventually("the Lease has an owner", Duration::from_mins(3), async || {
         let owners = lab.lease(0).await?.metadata.owner_references.unwrap_or_default();
         ensure!(owners.first().map(|owner| &owner.uid) == node.metadata.uid.as_ref(), "{owners:?}");
         Ok(())
@@ -168,6 +181,8 @@ async fn a_node_with_an_address_that_it_does_not_hold_answers_neither_arp_nor_pa
     let lab = Lab::started(2, &[]).await;
     lab.place(0).await;
     lab.until_held(0).await;
+    // Before it has heard of the address, it cannot know that it must not answer.
+    lab.until_guarded(1).await;
     let network = format!("{}/32", lab.address);
     lab.wire.nodes[1].run("ip", &["address", "add", &network, "dev", "lo"]).await.unwrap();
     let asking = lab.ask().await;

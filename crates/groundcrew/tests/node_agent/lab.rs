@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use groundcrew_api::floating_ip::{FloatingIP, FloatingIPSpec, FloatingIPStatus};
 use groundcrew_api::names::lease;
 use groundcrew_testkit::eventually;
@@ -199,6 +199,27 @@ impl Lab {
             Ok(())
         });
         waited.await.unwrap_or_else(|error| panic!("{error:#}\n{}", self.agent(node).last_words()));
+    }
+
+    /// Waits until another node than this one answers; which. The one that is first in line may be late just then.
+    pub(crate) async fn until_another_answers(&self, asking: &Asking, node: usize) -> usize {
+        let waited = eventually(&format!("another node than {node} answers"), SOON, async || {
+            let last = asking.answers().pop().map(|answer| answer.mac);
+            let who = self.wire.nodes.iter().position(|machine| Some(machine.mac()) == last.as_deref());
+            who.filter(|who| *who != node).with_context(|| format!("it is {last:?}"))
+        });
+        waited.await.unwrap_or_else(|error| panic!("{error:#}\n{}", self.agent(node).last_words()))
+    }
+
+    /// Waits until a node's packet filter knows of the address: only then does it keep the node from answering.
+    pub(crate) async fn until_guarded(&self, node: usize) {
+        eventually(&format!("node {node} guards {}", self.address), SOON, async || {
+            let rules = self.wire.nodes[node].run("nft", &["list", "table", "arp", "groundcrew_node"]).await?;
+            ensure!(rules.contains(&self.address.to_string()), "{rules}");
+            Ok(())
+        })
+        .await
+        .unwrap();
     }
 
     /// The addresses of a node's interface, as `ip` tells them.
