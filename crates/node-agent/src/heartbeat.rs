@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use groundcrew_api::names::{annotation, label, lease};
+use groundcrew_core::leader::Moment;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::Node;
@@ -66,9 +67,8 @@ impl<P: Platform> Heartbeat<P> {
         let (mut owner, mut looked) = (None, None);
         while !released.is_cancelled() {
             let told = self.network.borrow().uplink(false, None).err();
-            let sent = self.platform.now();
             let pause = match self.renew(held.as_ref(), owner.as_ref()).await {
-                Ok(lease) => {
+                Ok((sent, lease)) => {
                     held = Some(lease);
                     self.renewed(sent);
                     // Beside the renewals, which must not wait for it.
@@ -102,7 +102,7 @@ impl<P: Platform> Heartbeat<P> {
         self.give_back(held).await;
     }
 
-    fn renewed(&self, sent: groundcrew_core::leader::Moment) {
+    fn renewed(&self, sent: Moment) {
         let now = self.platform.now();
         self.metrics.renewal.observe(sent.until(now).as_secs_f64());
         self.peers.renewed(sent);
@@ -117,36 +117,40 @@ impl<P: Platform> Heartbeat<P> {
         }
     }
 
-    async fn renew(&self, held: Option<&Lease>, owner: Option<&OwnerReference>) -> Result<Lease, Failure> {
-        let attempt = async {
-            let name = lease::of_node(&self.node);
-            let seen = match held {
-                Some(held) => Some(held.clone()),
-                None => self.leases.get_opt(&name).await?,
-            };
-            let mut wanted = self.lease(seen.as_ref());
-            if wanted.metadata.owner_references.is_none() {
-                wanted.metadata.owner_references = owner.map(|node| vec![node.clone()]);
-            }
-            match seen {
-                None => Ok(self.leases.create(&PostParams::default(), &wanted).await?),
-                Some(_) => match self.leases.replace(&name, &PostParams::default(), &wanted).await {
-                    Err(kube::Error::Api(status)) if status.code == 409 && held.is_some() => {
-                        // Somebody annotated it, or our own unanswered renewal came through; or another agent.
-                        let now = self.leases.get(&name).await?;
-                        match holder(&now) {
-                            Some(holder) if holder == self.identity() => {
-                                let again = self.lease(Some(&now));
-                                Ok(self.leases.replace(&name, &PostParams::default(), &again).await?)
-                            }
-                            holder => Err(Failure::Another(holder.unwrap_or("nobody").to_owned())),
-                        }
-                    }
-                    done => Ok(done?),
-                },
-            }
+    /// The renewed Lease, and when that was asked for. Each request has a time of its own: a renewal after one that was not
+    /// answered takes three, which would never be done where each of them takes most of it.
+    async fn renew(&self, held: Option<&Lease>, owner: Option<&OwnerReference>) -> Result<(Moment, Lease), Failure> {
+        let (name, params) = (lease::of_node(&self.node), PostParams::default());
+        let seen = match held {
+            Some(held) => Some(held.clone()),
+            None => self.answered(self.leases.get_opt(&name)).await?,
         };
-        timeout(self.timings.attempt(), attempt).await.map_err(|_| Failure::Timeout)?
+        let mut wanted = self.lease(seen.as_ref());
+        if wanted.metadata.owner_references.is_none() {
+            wanted.metadata.owner_references = owner.map(|node| vec![node.clone()]);
+        }
+        let sent = self.platform.now();
+        if seen.is_none() {
+            return Ok((sent, self.answered(self.leases.create(&params, &wanted)).await?));
+        }
+        match self.answered(self.leases.replace(&name, &params, &wanted)).await {
+            Err(Failure::Api(kube::Error::Api(status))) if status.code == 409 && held.is_some() => {
+                // Somebody annotated it, or our own unanswered renewal came through; or another agent.
+                let now = self.answered(self.leases.get(&name)).await?;
+                match holder(&now) {
+                    Some(holder) if holder == self.identity() => {
+                        let (again, sent) = (self.lease(Some(&now)), self.platform.now());
+                        Ok((sent, self.answered(self.leases.replace(&name, &params, &again)).await?))
+                    }
+                    holder => Err(Failure::Another(holder.unwrap_or("nobody").to_owned())),
+                }
+            }
+            done => Ok((sent, done?)),
+        }
+    }
+
+    async fn answered<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+        Ok(timeout(self.timings.attempt(), request).await.map_err(|_| Failure::Timeout)??)
     }
 
     /// The Lease goes with its Node: one that stayed would count as a silent agent for ever. A node that is not

@@ -41,13 +41,13 @@ impl Timings {
         sent + self.round_trip + self.valid
     }
 
-    /// When what other agents said at `asked` ends. One of them may not know for as long as an attempt takes that its Lease was
+    /// When what other agents said at `asked` ends. One of them may not know for as long as a request takes that its Lease was
     /// renewed, while the controller does and takes over after [`Self::take_over`].
     pub(crate) fn extension(self, asked: Moment) -> Moment {
         asked + (self.round_trip + self.valid).saturating_sub(self.attempt())
     }
 
-    /// The longest attempt to renew the Lease. A late answer still counts from when it was asked for, so patience costs
+    /// The longest request in renewing the Lease. A late answer still counts from when it was asked for, so patience costs
     /// nothing; but a connection that died is only left by giving up on it.
     pub(crate) fn attempt(self) -> Duration {
         self.renew.max(self.round_trip)
