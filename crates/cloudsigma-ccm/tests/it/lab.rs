@@ -1,6 +1,7 @@
 //! A namespace and a cluster id in a real API server, an account, nodes with agents, and a controller.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Parser;
@@ -28,6 +29,10 @@ use tokio_util::sync::CancellationToken;
 /// Generous: a loaded two-core machine, not the controller, decides how long things take here. One look that fails because
 /// of that may be repeated only after half a minute.
 pub(crate) const SOON: Duration = Duration::from_secs(90);
+
+/// Namespaces of tests that have ended. Whoever begins takes their Nodes away: each controller asks its cloud for the
+/// server of every Node that it does not know, whenever any of them changes.
+static ENDED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 #[derive(Parser)]
 struct Program {
@@ -83,6 +88,12 @@ impl Drop for Controller {
     }
 }
 
+impl Drop for Lab {
+    fn drop(&mut self) {
+        ENDED.lock().unwrap_or_else(PoisonError::into_inner).push(self.namespace.clone());
+    }
+}
+
 impl Lab {
     /// With so many nodes, each with a server whose public NIC is in manual mode.
     pub(crate) async fn new(name: &str, nodes: usize) -> Self {
@@ -90,6 +101,7 @@ impl Lab {
         control_plane.define(&groundcrew_api::crds()).await.unwrap();
         let namespace = control_plane.namespace(name).await.unwrap();
         let client = control_plane.client().await.unwrap();
+        clear_up(&client).await;
         let cloud = CloudSigma::start().await.unwrap();
         let agents = Agents::start(&client, &namespace, &namespace, 3);
         let net = namespace.rsplit('-').next().unwrap().parse().unwrap();
@@ -371,6 +383,18 @@ impl Lab {
             versions.push((node.clone(), self.kube_nodes().get(node).await.unwrap().resource_version()));
         }
         versions
+    }
+}
+
+async fn clear_up(client: &Client) {
+    let ended = std::mem::take(&mut *ENDED.lock().unwrap_or_else(PoisonError::into_inner));
+    let nodes: Api<Node> = Api::all(client.clone());
+    for node in nodes.list(&ListParams::default()).await.unwrap() {
+        let name = node.name_any();
+        if ended.iter().any(|namespace| name.starts_with(&format!("{namespace}-"))) {
+            // One that is left costs time, and nothing else.
+            let _ = nodes.delete(&name, &DeleteParams::default()).await;
+        }
     }
 }
 
