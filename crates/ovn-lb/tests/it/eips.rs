@@ -249,10 +249,14 @@ async fn an_address_of_somebody_else_is_used_as_far_as_its_owner_allows_and_an_e
 async fn a_pool_says_how_much_of_it_is_used_and_a_namespace_gets_as_many_as_it_may() {
     let project = Project::new("report").await;
     let northbound = project.northbound().await;
-    let mut pool = project.pool(8).await;
-    pool.spec.per_namespace_limit = Some(1);
+    project.pool(8).await;
     let pools: Api<AddressPool> = Api::all(project.client.clone());
-    pools.replace(&project.namespace, &PostParams::default(), &pool).await.unwrap();
+    // Not the whole object: its status is written meanwhile, by the controllers of all tests.
+    let set_limit = async |limit: Option<u32>| {
+        let patch = json!({ "spec": { "perNamespaceLimit": limit } });
+        pools.patch(&project.namespace, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    };
+    set_limit(Some(1)).await;
     let controller = project.controller(&northbound).await;
     project.served("web").await;
     project.create("more", json!({})).await;
@@ -288,9 +292,7 @@ async fn a_pool_says_how_much_of_it_is_used_and_a_namespace_gets_as_many_as_it_m
     // The next process lets it rest, too.
     controller.stop().await;
     let _controller = project.controller(&northbound).await;
-    let mut pool = pools.get(&project.namespace).await.unwrap();
-    pool.spec.per_namespace_limit = None;
-    pools.replace(&project.namespace, &PostParams::default(), &pool).await.unwrap();
+    set_limit(None).await;
     project.create("asks", json!({ "loadBalancerIP": project.address(1) })).await;
     project.until_reason("asks", "AddressRests").await;
 }
