@@ -95,8 +95,10 @@ impl Project {
 async fn a_tenants_eip_gets_an_address_and_gives_it_back_when_it_is_deleted() {
     let project = Project::new("tenant").await;
     let northbound = project.northbound().await;
+    let _alone = alone_with_eips().await;
     project.make_eip("early", Some("dmz")).await;
-    let (controller, _alone) = serving(&project, &northbound).await;
+    let controller = project.start(&northbound.remotes(), &["--serve-eips"]).await;
+    controller.until_ready().await;
     let message = project.until_eip_reason("early", "NoPool").await;
     assert!(message.contains("no AddressPool of network type dmz"), "{message}");
     project.pool(1).await;
@@ -112,7 +114,7 @@ async fn a_tenants_eip_gets_an_address_and_gives_it_back_when_it_is_deleted() {
     controller.stop().await;
     project.eips().delete("early", &DeleteParams::default()).await.unwrap();
     assert!(project.eips().get("early").await.is_ok(), "the finalizer holds it");
-    let controller = project.start(&northbound.remotes(), &["--serve-eips", "--address-rest", "1s"]).await;
+    let controller = project.start(&northbound.remotes(), &["--serve-eips"]).await;
     project.until_eip_gone("early").await;
     project.pool(2).await;
     assert_eq!(project.until_eip_ready("late").await, project.address(2), "what was given back rests");
