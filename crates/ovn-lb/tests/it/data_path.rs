@@ -24,7 +24,8 @@ const OUTSIDE: &str = "198.51.100";
 const OUTSIDE6: &str = "2001:db8:51::";
 
 impl World {
-    /// Addresses are given from `198.51.100.first` on, and from `2001:db8:51::first` on; each test has four.
+    /// Addresses are given from `198.51.100.first` on, and from `2001:db8:51::first` on; each test has four, which no other
+    /// has, also in a lab of its own: what one holds is not given to another.
     pub(crate) async fn new(name: &str, first: u8) -> Self {
         Self::on(lab::shared().await.unwrap(), name, first, &[]).await
     }

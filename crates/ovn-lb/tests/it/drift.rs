@@ -296,7 +296,7 @@ async fn drift_while_ovn_hangs_or_is_read_only_is_put_right_after() {
 
 #[tokio::test]
 async fn packets_flow_again_after_every_kind_of_drift() {
-    let world = World::alone("drift-packets", 60).await;
+    let world = World::alone("drift-packets", 148).await;
     let vip = world.serve("web", json!({})).await[0];
     let northbound = world.lab.northbound();
     let row = name_of(northbound, "web").await;

@@ -28,7 +28,7 @@ async fn members(northbound: &Northbound, table: &str, name: &str) -> String {
 
 #[tokio::test]
 async fn through_a_group_clients_outside_and_inside_are_served() {
-    let world = World::alone_with("grouped", 60, &["--ovn-load-balancer-group=lbs"], async |northbound| {
+    let world = World::alone_with("grouped", 152, &["--ovn-load-balancer-group=lbs"], async |northbound| {
         put_on(northbound, &make(northbound, "lbs").await, ROUTER, SWITCH).await;
     })
     .await;

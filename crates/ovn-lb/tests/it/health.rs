@@ -30,7 +30,7 @@ async fn answering(lab: &Lab, address: &str) -> anyhow::Result<BTreeSet<String>>
 async fn a_dead_backend_gets_no_connection_until_it_lives_again() {
     let project = Project::new("health").await;
     let mut lab = Lab::start().await.unwrap();
-    project.pool_of("198.51.100.55-198.51.100.55").await;
+    project.pool_of("198.51.100.140-198.51.100.140").await;
     let remotes = lab.northbound().remotes();
     let flags = ["--ovn-router", ROUTER, "--ovn-switch", SWITCH, "--health-check-source", "10.1.0.250,fd00:10:1::250"];
     let controller = project.start(&remotes, &flags).await;

@@ -43,7 +43,7 @@ async fn a_database_without_northd_costs_one_wait_and_every_service_says_so() {
 async fn a_stopped_northd_is_told_survives_a_restart_and_is_confirmed_when_it_goes_on() {
     let project = Project::new("stopped").await;
     let lab = Lab::start().await.unwrap();
-    project.pool_of("198.51.100.55-198.51.100.58").await;
+    project.pool_of("198.51.100.144-198.51.100.147").await;
     let remotes = lab.northbound().remotes();
     let flags = ["--ovn-router", ROUTER, "--ovn-switch", SWITCH];
     let controller = project.start(&remotes, &flags).await;
