@@ -111,8 +111,14 @@ async fn a_foreign_row_in_the_place_of_ours_is_never_touched_and_told_once() {
     .unwrap();
     assert_eq!(rows(&northbound).await, foreign);
     let events: Api<k8s_openapi::api::events::v1::Event> = Api::namespaced(project.client.clone(), &project.namespace);
-    let told = events.list(&ListParams::default()).await.unwrap().items;
-    let told = told.iter().filter(|event| event.reason.as_deref() == Some("NameTaken")).count();
+    let told = eventually("it is told", SOON, async || {
+        let told = events.list(&ListParams::default()).await?.items;
+        let told = told.iter().filter(|event| event.reason.as_deref() == Some("NameTaken")).count();
+        anyhow::ensure!(told > 0, "not yet: Events are posted beside the looks");
+        Ok(told)
+    })
+    .await
+    .unwrap();
     assert_eq!(told, 1);
     let missed = controller.metric("groundcrew_service_missed_changes_total").await;
     assert!(missed < 0.5, "{missed}");
