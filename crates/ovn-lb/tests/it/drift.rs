@@ -152,7 +152,10 @@ async fn a_collection_by_name_is_undone_in_a_few_transactions_each_of_three_time
     for n in 0..SERVICES {
         project.until_reason(&format!("web-{n}"), "Served").await;
     }
+    let began = Instant::now();
     let before = picture(&northbound).await;
+    // What it costs here to look at the database: each round takes three or four such looks, however quick the repair is.
+    let look = began.elapsed();
     let commits = r#"groundcrew_ovn_commits_total{outcome="ok"}"#;
     let began = Instant::now();
     for round in 1..=3 {
@@ -169,7 +172,8 @@ async fn a_collection_by_name_is_undone_in_a_few_transactions_each_of_three_time
     }
     let held = controller.metric("groundcrew_drift_flapping_services").await;
     assert!(held < 0.5, "{held} are held back, though three times a minute are no fight");
-    assert!(began.elapsed() < Duration::from_secs(10), "three rounds took {:?}", began.elapsed());
+    let (took, most) = (began.elapsed(), Duration::from_secs(10) + 12 * look);
+    assert!(took < most, "three rounds took {took:?}, and a look {look:?}");
     until_found(&controller, "row_missing", 3 * u64::from(SERVICES)).await;
     let events: Api<Event> = Api::default_namespaced(project.client.clone());
     eventually("the mass drift is told once for all", SOON, async || {
