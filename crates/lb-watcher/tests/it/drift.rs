@@ -47,6 +47,8 @@ async fn whatever_is_changed_in_a_row_or_around_it_is_seen_and_repaired() {
         watcher.until_repaired(kind, "unknown_writer", 1.0).await;
         project.until_whole("web", &address).await;
         assert_eq!(manager.asked(), before + 1, "{kind}: asked once");
+        // Or it would undo what is spoilt next before anybody sees it.
+        manager.until_done().await;
         if kind == "row_missing" {
             project.nbctl(&["lb-del", "other"]).await;
         }

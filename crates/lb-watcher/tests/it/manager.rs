@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, ensure};
-use futures::TryStreamExt;
+use futures::StreamExt;
 use groundcrew_api::names::annotation::LB_RESYNC_TIMESTAMP;
 use groundcrew_testkit::eventually;
 use groundcrew_testkit::ovn::Northbound;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::sync::oneshot;
@@ -21,36 +22,40 @@ use crate::harness::SOON;
 
 pub(crate) struct Manager {
     asked: Arc<AtomicUsize>,
+    done: Arc<AtomicUsize>,
     idle: Arc<AtomicBool>,
     _task: AbortOnDropHandle<()>,
 }
 
 impl Manager {
     pub(crate) async fn start(client: &Client, namespace: &str, northbound: &Northbound) -> Self {
-        let (asked, idle) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (asked, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let idle = Arc::new(AtomicBool::new(false));
         let (client, namespace, remotes) = (client.clone(), namespace.to_owned(), northbound.remotes());
-        let (counting, idling) = (asked.clone(), idle.clone());
+        let (counting, finishing, idling) = (asked.clone(), done.clone(), idle.clone());
         let (listed, ready) = oneshot::channel();
         let task = tokio::spawn(async move {
             let services: Api<Service> = Api::namespaced(client.clone(), &namespace);
-            let events = watcher(services, watcher::Config::default());
+            let events = watcher(services, watcher::Config::default()).default_backoff();
             tokio::pin!(events);
             let mut known = BTreeMap::new();
             let mut listed = Some(listed);
-            while let Some(event) = events.try_next().await.unwrap_or(None) {
-                let (service, is_new) = match event {
-                    Event::InitApply(service) => (service, true),
-                    Event::Apply(service) => (service, false),
-                    Event::InitDone => {
+            while let Some(event) = events.next().await {
+                let (service, is_listed) = match event {
+                    Ok(Event::InitApply(service)) => (service, true),
+                    Ok(Event::Apply(service)) => (service, false),
+                    Ok(Event::InitDone) => {
                         listed.take().map(|listed| listed.send(()));
                         continue;
                     }
-                    Event::Init | Event::Delete(_) => continue,
+                    // A watch that broke lists again.
+                    Ok(Event::Init | Event::Delete(_)) | Err(_) => continue,
                 };
                 let name = service.metadata.name.clone().unwrap();
                 let stamp = service.metadata.annotations.unwrap_or_default().get(LB_RESYNC_TIMESTAMP).cloned();
                 let before = known.insert(name.clone(), stamp.clone());
-                if is_new || before.flatten() == stamp {
+                // What was there before it came is no news to it.
+                if (is_listed && before.is_none()) || before.flatten() == stamp {
                     continue;
                 }
                 counting.fetch_add(1, Ordering::Relaxed);
@@ -58,10 +63,11 @@ impl Manager {
                     // What fails it leaves, like the real one, until it has another reason to look.
                     let _ = build(&remotes, &client, &namespace, &name).await;
                 }
+                finishing.fetch_add(1, Ordering::Relaxed);
             }
         });
         ready.await.unwrap();
-        Self { asked, idle, _task: AbortOnDropHandle::new(task) }
+        Self { asked, done, idle, _task: AbortOnDropHandle::new(task) }
     }
 
     /// How often it was asked.
@@ -75,6 +81,15 @@ impl Manager {
             n => Err(n),
         };
         eventually(&format!("the manager was asked {times} times"), SOON, asked).await.unwrap();
+    }
+
+    /// Waits until it has done all that it was asked for: a row may be whole before the last of its steps.
+    pub(crate) async fn until_done(&self) {
+        let done = async || match (self.done.load(Ordering::Relaxed), self.asked()) {
+            (done, asked) if done == asked => Ok(()),
+            (done, asked) => Err(format!("{done} of {asked}")),
+        };
+        eventually("the manager is done", SOON, done).await.unwrap();
     }
 
     /// It hears the annotation and does nothing, or works again.
@@ -112,7 +127,7 @@ pub(crate) async fn build(remotes: &str, client: &Client, namespace: &str, name:
 /// On its own connection: the fixture may be stopped and started meanwhile.
 pub(crate) async fn nbctl(remotes: &str, args: &[&str]) -> Result<String> {
     let mut command = tokio::process::Command::new("ovn-nbctl");
-    command.env_remove("OVN_NB_DAEMON").arg(format!("--db={remotes}")).arg("--timeout=5").args(args);
+    command.env_remove("OVN_NB_DAEMON").arg(format!("--db={remotes}")).arg("--timeout=20").args(args);
     let output = command.kill_on_drop(true).output().await?;
     ensure!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(String::from_utf8(output.stdout)?)
