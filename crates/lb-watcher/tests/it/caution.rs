@@ -70,8 +70,9 @@ async fn a_service_that_is_deleted_takes_its_row_with_it_and_nobody_is_alarmed()
     let manager = project.manager().await;
     let watcher = project.watcher(&["--verify-interval", "200ms"]).await;
     watcher.until_watches(2).await;
-    // As the manager's finalizer does it: the row goes while the Service is on its way out.
-    let finalizer = json!({ "metadata": { "finalizers": ["service.kube-dc.com/finalizer"] } });
+    // As the manager's finalizer does it: the row goes while the Service is on its way out. Not under the manager's name,
+    // which would make the Service one that the watchers of all tests miss a row of.
+    let finalizer = json!({ "metadata": { "finalizers": ["test.example/finalizer"] } });
     project.services().patch("leaves", &PatchParams::default(), &Patch::Merge(finalizer)).await.unwrap();
     project.services().delete("leaves", &DeleteParams::default()).await.unwrap();
     watcher.until_metric("groundcrew_watcher_services", |n| n < 1.5).await;
