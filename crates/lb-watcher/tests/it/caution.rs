@@ -48,7 +48,8 @@ async fn endpoints_that_come_and_go_are_no_drift() {
     let project = Project::new("churn").await;
     project.served("web").await;
     let manager = project.manager().await;
-    let watcher = project.watcher(&[]).await;
+    // Longer than the watch of EndpointSlices may lag behind OVN on a busy machine: the row is ahead of it till then.
+    let watcher = project.watcher(&["--settle-time", "3s"]).await;
     watcher.until_watches(1).await;
     for addresses in [&["10.1.0.41"][..], &["10.1.0.41", "10.1.0.43"], &[]] {
         project.endpoints("web", addresses).await;
