@@ -16,11 +16,10 @@ async fn drift_during_a_hand_over_is_repaired_by_the_successor() {
     let project = Project::new("handover").await;
     let address = project.served("web").await;
     let manager = project.manager().await;
-    let lease = ["--lease-duration", "3s"];
-    let first = project.start(&lease).await;
+    let first = project.start(&[]).await;
     first.until_ready().await;
     first.until_metric("groundcrew_leader_leading_bool", |leads| leads > 0.5).await;
-    let second = project.start(&lease).await;
+    let second = project.start(&[]).await;
     second.until_ready().await;
     first.until_watches(1).await;
     second.until_watches(1).await;
@@ -41,7 +40,7 @@ async fn a_successor_does_not_ask_again_for_what_is_under_way() {
     }
     let manager = project.manager().await;
     manager.idle(true);
-    let flags = ["--lease-duration", "3s", "--repair-time", "1h"];
+    let flags = ["--repair-time", "1h"];
     let first = project.start(&flags).await;
     first.until_metric("groundcrew_leader_leading_bool", |leads| leads > 0.5).await;
     let second = project.start(&flags).await;

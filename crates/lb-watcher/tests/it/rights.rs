@@ -1,12 +1,15 @@
 //! The rights in the documentation are enough, and nothing more is needed.
 
+use groundcrew_testkit::eventually;
 use groundcrew_testkit::kube::shared;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
-use kube::api::PostParams;
+use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::harness::Project;
+use crate::harness::{Project, SOON};
 
 /// The manifests of `docs/lb-watcher.md`.
 fn documented() -> Vec<Value> {
@@ -66,7 +69,21 @@ async fn the_documented_rights_are_enough_for_everything() {
         grant(client, &subject, role, (kind == "Role").then_some(namespace)).await;
     }
 
-    let watcher = project.start_as(account.path().to_str().unwrap(), &["--lease-duration", "3s"]).await;
+    // The API server takes a moment to hear of its own rules. A watch that it refuses meanwhile starts late, and what was
+    // changed before is no news to it.
+    let known = account.client().await.unwrap();
+    let services: Api<Service> = Api::all(known.clone());
+    let pods: Api<Pod> = Api::namespaced(known.clone(), namespace);
+    let leases: Api<Lease> = Api::namespaced(known, namespace);
+    eventually("the rights hold", SOON, async || {
+        services.list(&ListParams::default()).await?;
+        pods.list(&ListParams::default()).await?;
+        leases.list(&ListParams::default()).await?;
+        Ok::<_, kube::Error>(())
+    })
+    .await
+    .unwrap();
+    let watcher = project.start_as(account.path().to_str().unwrap(), &[]).await;
     watcher.until_ready().await;
     watcher.until_metric("groundcrew_leader_leading_bool", |leads| leads > 0.5).await;
     watcher.until_watches(1).await;
