@@ -9,7 +9,7 @@ use groundcrew_testkit::ovn::Northbound;
 use kube::api::DeleteParams;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::harness::Project;
+use crate::harness::{Project, SOON};
 
 #[tokio::test]
 async fn drift_during_a_hand_over_is_repaired_by_the_successor() {
@@ -115,7 +115,8 @@ async fn against_a_writer_in_a_tight_loop_the_brake_holds_and_others_are_unaffec
             let _ = crate::manager::nbctl(&remotes, &["--if-exists", "lb-del", &row]).await;
         }
     }));
-    let told = project.until_event("web", "DriftFlapping").await;
+    // Ten rounds of some five commands each; within a minute they are a fight.
+    let told = project.until_event_within(2 * SOON, "web", "DriftFlapping").await;
     assert!(told.contains("10 repairs"), "{told}");
     assert!((watcher.metric("groundcrew_drift_flapping_services").await - 1.0).abs() < 0.1);
     let asked = manager.asked();

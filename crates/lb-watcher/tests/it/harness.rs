@@ -269,9 +269,13 @@ impl Project {
 
     /// Waits for an Event about an object of this name, and hands its note on.
     pub(crate) async fn until_event(&self, about: &str, reason: &str) -> String {
+        self.until_event_within(SOON, about, reason).await
+    }
+
+    pub(crate) async fn until_event_within(&self, within: Duration, about: &str, reason: &str) -> String {
         // Those about a namespace are in `default`.
         let events: Api<Event> = Api::all(self.client.clone());
-        eventually(&format!("an Event {reason} about {about}"), SOON, async || {
+        eventually(&format!("an Event {reason} about {about}"), within, async || {
             let all = events.list(&ListParams::default()).await?.items;
             let ours = all.iter().filter(|event| {
                 let regarding = event.regarding.as_ref();
