@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use groundcrew_testkit::ovn::Northbound as Server;
+use groundcrew_testkit::proxy::Proxy;
 use ovsdb_client::ops::{Columns, Mutator};
 use ovsdb_client::{Atom, Cause, Client, Condition, Config, Op, Replica, Rows, State, TransactError, Uuid, Value};
 use tokio::time::Instant;
@@ -231,8 +232,9 @@ async fn a_snapshot_stays_as_it_was_taken() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_goes_from_one_client_to_the_next_and_guards_writes() {
     let server = Server::standalone().await.unwrap();
+    let proxy = Proxy::before(server.tcp_address(0)).await.unwrap();
     let first = Client::open(config(&server.unix(0)), "OVN_Northbound");
-    let second = Client::open(config(&server.unix(0)), "OVN_Northbound");
+    let second = Client::open(config(&format!("tcp:{}", proxy.address())), "OVN_Northbound");
     let mut held = first.lock("writer");
     soon(held.acquired()).await;
     let mut waiting = second.lock("writer");
@@ -246,8 +248,11 @@ async fn a_lock_goes_from_one_client_to_the_next_and_guards_writes() {
     soon(waiting.acquired()).await;
     second.transact(&[Op::assert("writer")], in_time()).await.unwrap();
 
-    server.disconnect_clients(0).await.unwrap();
+    // Out of reach until that was seen, or it would be held again before anybody looks.
+    proxy.partition();
+    proxy.cut();
     soon(waiting.lost()).await;
+    proxy.heal();
     soon(waiting.acquired()).await;
 }
 
