@@ -259,6 +259,9 @@ async fn a_lock_goes_from_one_client_to_the_next_and_guards_writes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_connection_a_transaction_is_certainly_not_sent() {
     let client = Client::open(config("unix:/nonexistent/nb.sock"), "OVN_Northbound");
+    // Before the first attempt there is no reason that could be told.
+    let mut states = client.watch_state();
+    soon(states.wait_for(|state| matches!(state, State::Disconnected { .. }))).await.unwrap();
     let deadline = Instant::now() + Duration::from_millis(300);
     let error = client.transact(&[Op::comment("x")], deadline).await.unwrap_err();
     assert!(
@@ -279,10 +282,10 @@ async fn a_configuration_without_endpoints_is_an_error_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_tcp_connection_outlives_the_probes_of_both_sides() {
     let server = Server::standalone().await.unwrap();
-    // On this port the server asks after one second of silence and hangs up after two.
+    // On this port the server asks after three seconds of silence and hangs up after six.
     let port = groundcrew_testkit::ReservedPort::new().unwrap();
     let remote = format!("ptcp:{}:127.0.0.1", port.number());
-    server.nbctl(["--inactivity-probe=1000", "set-connection", &remote]).await.unwrap();
+    server.nbctl(["--inactivity-probe=3000", "set-connection", &remote]).await.unwrap();
     server.appctl(0, ["ovsdb-server/add-remote", "db:OVN_Northbound,NB_Global,connections"]).await.unwrap();
     // We never ask by ourselves, so that it must.
     let quiet =
