@@ -27,9 +27,21 @@ async fn behind_a_proxy() -> (Server, Proxy, Replica<Northbound>) {
     (server, proxy, replica)
 }
 
+/// Members of a busy machine elect a leader when they please: an end that this leaves open is looked into, as every caller
+/// must.
 async fn write(client: &Client, name: &str) -> Uuid {
     let id = Uuid::new_v4();
-    client.transact(&[new_lb(id, name)], in_time()).await.unwrap();
+    soon(async {
+        loop {
+            match client.transact(&[new_lb(id, name)], in_time()).await {
+                Ok(_) => return,
+                Err(TransactError::Rejected { error, .. }) if error == "duplicate uuid" => return,
+                Err(TransactError::Unknown { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    })
+    .await;
     id
 }
 
@@ -244,9 +256,9 @@ async fn a_lost_quorum_is_said_and_survived() {
         .await
         .unwrap_err();
     assert!(matches!(error, TransactError::Unknown { .. } | TransactError::NotSent { .. }), "{error}");
-    let state = until_state(&replica, |state| matches!(state, State::Disconnected { .. })).await;
-    let State::Disconnected { error: why } = state else { unreachable!() };
-    assert!(matches!(why.cause, Cause::NotLeader | Cause::NotConnected | Cause::Refused), "{why}");
+    // Nothing else is told in the end; first perhaps a connection that went with a member who had come to lead meanwhile.
+    let is_told = |cause: &Cause| matches!(cause, Cause::NotLeader | Cause::NotConnected | Cause::Refused);
+    until_state(&replica, |state| matches!(state, State::Disconnected { error } if is_told(&error.cause))).await;
     let refused = replica.client().transact(&[Op::comment("x")], Instant::now() + Duration::from_millis(200)).await;
     assert!(matches!(refused, Err(TransactError::NotSent { .. })), "{refused:?}");
     assert_eq!(names(&replica.snapshot()), ["kept".into()]);
@@ -270,7 +282,8 @@ async fn a_client_of_any_member_reads_from_a_follower_and_moves_when_it_dies() {
     let replica: Replica<Northbound> = Replica::open(config(&server.remotes()).any_member());
     soon(replica.synced()).await;
     write(replica.client(), "a").await;
-    let State::InSync { endpoint } = replica.client().state() else { panic!("{:?}", replica.client().state()) };
+    let state = until_state(&replica, |state| matches!(state, State::InSync { .. })).await;
+    let State::InSync { endpoint } = state else { unreachable!() };
     let used = (0..3).find(|n| server.tcp(*n) == endpoint.to_string()).unwrap();
     server.stop(used, Signal::SIGKILL).await.unwrap();
     until_state(&replica, |state| matches!(state, State::InSync { endpoint: now } if *now != endpoint)).await;
