@@ -12,6 +12,7 @@ use crate::command::{output, output_with_input};
 use crate::daemon::Daemon;
 use crate::{ReservedPort, Scratch, Signal, eventually};
 
+/// Far longer than anything takes on an idle machine; the rest is for the neighbours.
 const READY: Duration = Duration::from_mins(1);
 
 /// The OVN northbound database without the rest of OVN: one `ovsdb-server`, or several as a raft cluster.
@@ -186,7 +187,7 @@ impl Northbound {
     /// Runs `ovn-nbctl` on the leader.
     pub async fn nbctl<S: AsRef<str>>(&self, args: impl IntoIterator<Item = S>) -> Result<String> {
         let mut nbctl = tool("ovn-nbctl", self.dir.path())?;
-        nbctl.arg(format!("--db={}", self.remotes())).arg("--timeout=60");
+        nbctl.arg(format!("--db={}", self.remotes())).arg("--timeout=50");
         nbctl.args(args.into_iter().map(|arg| arg.as_ref().to_owned()));
         output(nbctl).await
     }
@@ -277,7 +278,7 @@ impl Northbound {
 
     fn client(&self, verb: &str, remotes: &str) -> Result<Command> {
         let mut client = tool("ovsdb-client", self.dir.path())?;
-        client.args(["--timeout=60", verb, remotes]);
+        client.args(["--timeout=50", verb, remotes]);
         Ok(client)
     }
 
