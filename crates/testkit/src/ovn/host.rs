@@ -9,8 +9,9 @@ use super::installed;
 use crate::netns::Netns;
 use crate::process::Process;
 
-/// How long a probe waits for an answer. In the lab one comes within milliseconds.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a probe waits for an answer. In the lab one comes within milliseconds, unless the machine is busy with
+/// something else. Longer than it takes to find that nobody answers for an address.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A pod or a client of the lab: a network namespace with an `eth0` that is plugged into the virtual switch.
 #[derive(Debug)]

@@ -196,10 +196,6 @@ impl Lab {
         // The data path in user space does not fill in checksums that were left to the hardware: every TCP and UDP
         // packet would be dropped by its receiver.
         host.netns().run("ethtool", ["-K", "eth0", "tx", "off"]).await?;
-        // Three questions without an answer are "no route to host": after 0.6 s instead of 3 s.
-        for cache in ["arp_cache", "ndisc_cache"] {
-            host.netns().ip(["ntable", "change", "name", cache, "dev", "eth0", "retrans", "200"]).await?;
-        }
         self.vsctl(&["add-port", bridge, host.name()]).await
     }
 
@@ -294,7 +290,7 @@ impl Lab {
 
     async fn vsctl(&self, args: &[&str]) -> Result<()> {
         let mut vsctl = tool("ovs-vsctl", self.dir.path())?;
-        vsctl.arg(format!("--db=unix:{}", self.dir.join("ovs.sock").display())).arg("--timeout=60").args(args);
+        vsctl.arg(format!("--db=unix:{}", self.dir.join("ovs.sock").display())).arg("--timeout=50").args(args);
         output(vsctl).await.map(drop)
     }
 }
@@ -309,7 +305,7 @@ fn check_tun() -> Result<()> {
 
 pub(super) async fn sbctl(dir: &Path, args: &[&str]) -> Result<String> {
     let mut sbctl = tool("ovn-sbctl", dir)?;
-    sbctl.arg(format!("--db=unix:{}", dir.join("sb.sock").display())).arg("--timeout=60").args(args);
+    sbctl.arg(format!("--db=unix:{}", dir.join("sb.sock").display())).arg("--timeout=50").args(args);
     output(sbctl).await
 }
 
