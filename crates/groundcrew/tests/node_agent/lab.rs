@@ -203,7 +203,8 @@ impl Lab {
 
     /// Waits until another node than this one answers; which. The one that is first in line may be late just then.
     pub(crate) async fn until_another_answers(&self, asking: &Asking, node: usize) -> usize {
-        let waited = eventually(&format!("another node than {node} answers"), SOON, async || {
+        let what = format!("another node than {node} answers");
+        let waited = eventually(&what, SOON, async || {
             let last = asking.answers().pop().map(|answer| answer.mac);
             let who = self.wire.nodes.iter().position(|machine| Some(machine.mac()) == last.as_deref());
             who.filter(|who| *who != node).with_context(|| format!("it is {last:?}"))
