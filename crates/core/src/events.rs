@@ -1,7 +1,8 @@
 //! Events for users, without floods.
 //!
 //! The same text about the same object is told at most once in ten minutes; beyond 100 at once and 20 a second on the
-//! long run, Events are dropped and counted. Telling never delays a reconcile.
+//! long run, Events are dropped and counted. Telling never delays a reconcile. One that does not reach the API server is sent
+//! again twice; its name is the same each time, so that nobody is told twice.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -30,6 +31,8 @@ const WAITING: usize = 1_000;
 /// Texts that are remembered for [`REST`]. Past it the oldest half is forgotten: a repetition is better than a leak.
 const REMEMBERED: usize = 8_192;
 const DEADLINE: Duration = Duration::from_secs(5);
+const ATTEMPTS: usize = 3;
+const PAUSE: Duration = Duration::from_secs(1);
 /// The API server refuses longer notes.
 const LONGEST_NOTE: usize = 1_000;
 
@@ -118,18 +121,26 @@ impl PostEvents {
         let event = self.event(&told);
         let namespace = told.about.namespace.as_deref().unwrap_or("default");
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        match timeout(DEADLINE, api.create(&PostParams::default(), &event)).await {
-            Ok(Ok(_)) => {}
-            // The same words in the same minute, by our former self.
-            Ok(Err(kube::Error::Api(status))) if status.is_already_exists() => {}
-            Ok(Err(error)) => self.failed(&error.to_string()),
-            Err(_) => self.failed("no answer"),
-        }
-    }
-
-    fn failed(&self, error: &str) {
+        let mut attempts = 1;
+        let error = loop {
+            let error = match timeout(DEADLINE, api.create(&PostParams::default(), &event)).await {
+                Ok(Ok(_)) => return,
+                // The same words in the same minute, by our former self, or by an attempt that was not answered.
+                Ok(Err(kube::Error::Api(status))) if status.is_already_exists() => return,
+                // As in a namespace that is going. To ask again would not help.
+                Ok(Err(error)) if is_final(&error) => break error.to_string(),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "no answer".to_owned(),
+            };
+            if attempts == ATTEMPTS {
+                break error;
+            }
+            attempts += 1;
+            tokio::time::sleep(PAUSE).await;
+        };
         debug!(error, "event not posted");
         self.dropped.with_label_values(&["failed"]).inc();
+        self.pace.forget(fingerprint(&told));
     }
 
     fn event(&self, told: &Told) -> Event {
@@ -159,6 +170,10 @@ impl PostEvents {
             ..Event::default()
         }
     }
+}
+
+fn is_final(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
 }
 
 fn cut(note: &str) -> String {
@@ -208,6 +223,11 @@ impl Pace {
         self.told.insert(fingerprint, now);
         Ok(())
     }
+
+    /// Nobody has heard it: who says it again is to be heard.
+    fn forget(&mut self, fingerprint: u64) {
+        self.told.remove(&fingerprint);
+    }
 }
 
 /// A reference to an object of a kind known at compile time.
@@ -229,6 +249,53 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An API server that gives one answer after the other, each on a connection of its own, and then none; how many came.
+    async fn server(answers: &'static [u16]) -> (Client, tokio::task::JoinHandle<usize>) {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let serving = tokio::spawn(async move {
+            for answer in answers {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = [0; 16_384];
+                assert!(stream.read(&mut request).await.unwrap() > 0);
+                let reason = if *answer == 409 { "AlreadyExists" } else { "Other" };
+                let body = format!(
+                    r#"{{"kind":"Status","status":"Failure","message":"m","reason":"{reason}","code":{answer}}}"#
+                );
+                let head = format!(
+                    "HTTP/1.1 {answer} {reason}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                    body.len()
+                );
+                stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+            }
+            answers.len()
+        });
+        (Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap(), serving)
+    }
+
+    async fn dropped(answers: &'static [u16]) -> u64 {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (client, serving) = server(answers).await;
+        let (events, mut post) = Events::new(client, "test", "one", &Registry::new()).unwrap();
+        let about = ObjectReference { name: Some("web".into()), ..ObjectReference::default() };
+        events.tell(about, Severity::Normal, "Served", "answers");
+        let told = post.told.recv().await.unwrap();
+        let fingerprint = fingerprint(&told);
+        post.post(told).await;
+        assert_eq!(serving.await.unwrap(), answers.len(), "it asked as often as it was to");
+        let failed = events.dropped.with_label_values(&["failed"]).get();
+        assert_eq!(post.pace.told.contains_key(&fingerprint), failed == 0, "what nobody heard can be said again");
+        failed
+    }
+
+    #[tokio::test]
+    async fn an_event_is_sent_again_where_that_may_help() {
+        assert_eq!(dropped(&[503, 409]).await, 0);
+        assert_eq!(dropped(&[404]).await, 1);
+        assert_eq!(dropped(&[500, 500, 500]).await, 1);
+    }
 
     #[test]
     fn the_same_words_rest_and_new_words_pass() {
