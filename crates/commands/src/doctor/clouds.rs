@@ -90,7 +90,10 @@ async fn rights(client: &OpenStack, roles: &str) -> Finding {
 
 fn openstack_remedy(kind: OpenStackKind) -> &'static str {
     match kind {
-        OpenStackKind::Denied => "look whether the credentials are right, alive, and have a role in the project",
+        OpenStackKind::Unauthorized | OpenStackKind::Denied => {
+            "look whether the credentials are right, alive, and have a role in the project"
+        }
+        OpenStackKind::NoService => "look whether the region and the interface are those of the cloud's catalog",
         _ => "look whether the address of Keystone is right and can be reached from here",
     }
 }
@@ -131,7 +134,9 @@ async fn cloudsigma() -> Finding {
         ),
         Err(error) => {
             let next = match error.kind() {
-                CloudSigmaKind::Denied => "look whether the credentials are right and the account is not suspended",
+                CloudSigmaKind::Unauthorized | CloudSigmaKind::Denied | CloudSigmaKind::Funds => {
+                    "look whether the credentials are right and the account is not suspended"
+                }
                 _ => "look whether the region or CLOUDSIGMA_API_URL is right and can be reached from here",
             };
             Finding::bad(NAME, error.to_string(), next)

@@ -144,7 +144,9 @@ async fn credentials_are_tried_and_never_printed() {
         command
     })
     .await;
-    assert_eq!((state(&report, "cloudsigma").0, code), ("bad", Some(1)), "{report:#}");
+    let (verdict, words) = state(&report, "cloudsigma");
+    assert_eq!((verdict, code), ("bad", Some(1)), "{report:#}");
+    assert!(words.contains("look whether the credentials are right"), "{words}");
     assert!(!report.to_string().contains(PASSWORD));
 
     let model = Model::start().await.unwrap();
@@ -168,6 +170,16 @@ async fn credentials_are_tried_and_never_printed() {
     })
     .await;
     assert_eq!(state(&report, "openstack routes").0, "bad", "{report:#}");
+    model.fake.refuse(true);
+    let (report, code) = doctor(&lab, |command| {
+        openstack(command);
+        command
+    })
+    .await;
+    let (verdict, words) = state(&report, "openstack");
+    assert_eq!((verdict, code), ("bad", Some(1)), "{report:#}");
+    assert!(words.contains("look whether the credentials are right"), "{words}");
+    assert!(!report.to_string().contains(fake::PASSWORD));
 }
 
 #[tokio::test]
