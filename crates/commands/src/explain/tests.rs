@@ -425,6 +425,43 @@ mod cloudsigma {
     }
 
     #[test]
+    fn whoever_shares_the_address_has_no_cross_although_the_object_names_another() {
+        let shared = with_floating(|f| f["spec"]["owner"] = "shop/other".into());
+        let mut service: Value = serde_json::to_value(shared.service.clone().unwrap()).unwrap();
+        service["metadata"]["annotations"]["groundcrew.dev/sharing-key"] = "one".into();
+        let facts = |floating: Facts| Facts { service: Ok(Some(object(service.clone()))), ..floating };
+        let shared = facts(shared);
+        assert!(hops(&shared).iter().all(|hop| hop.state == State::Good), "{:#?}", hops(&shared));
+        let elsewhere = facts(with_floating(|f| f["spec"]["owner"] = "bank/other".into()));
+        breaks(&elsewhere, "floating IP", "bank/other");
+    }
+
+    #[test]
+    fn a_node_that_cannot_take_the_address_gives_its_reason_and_one_that_was_evicted_has_no_say() {
+        let refused = |holder: Value| {
+            with_floating(|f| {
+                f["spec"]["evicted"] = "node-2".into();
+                f["status"]["holder"] = holder;
+                f["status"]["conditions"][0]["status"] = "False".into();
+                f["status"]["conditions"][0]["reason"] = "LinkDown".into();
+                f["status"]["conditions"][0]["message"] = "the interface eth1 has no link".into();
+            })
+        };
+        for holder in [Value::Null, "node-2".into()] {
+            let facts = refused(holder);
+            breaks(&facts, "floating IP", "the interface eth1 has no link (LinkDown)");
+            assert!(first_cross(&facts).next.is_some_and(|next| next.contains("put the node's network right")));
+        }
+        // That the last holder let go is not why the next one has not taken it.
+        let released = with_floating(|f| {
+            f["status"]["holder"] = Value::Null;
+            f["status"]["conditions"][0]["status"] = "False".into();
+            f["status"]["conditions"][0]["reason"] = "Released".into();
+        });
+        breaks(&released, "floating IP", "has not taken it");
+    }
+
+    #[test]
     fn a_local_service_needs_an_endpoint_on_the_node_that_holds_the_address() {
         let mut facts = held();
         let mut service: Value = serde_json::to_value(facts.service.clone().unwrap()).unwrap();

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use groundcrew_api::floating_ip::FloatingIP;
 use groundcrew_api::names::{annotation, condition, label};
 use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::super::facts::{Facts, addresses, annotation as annotated, condition as told};
 use super::endpoints;
@@ -22,7 +23,7 @@ pub(super) fn hops(facts: &Facts, service: &Service) -> Vec<Finding> {
         Ok(_) if addresses.is_empty() => {
             hops.extend(["floating IP", "agent", "node"].map(|name| Finding::skipped(name, "there is no address")));
         }
-        Ok(all) => hops.extend(addresses.iter().flat_map(|address| of_address(facts, all, *address))),
+        Ok(all) => hops.extend(addresses.iter().flat_map(|address| of_address(facts, service, all, *address))),
     }
     hops.extend(caveat(service));
     hops.push(endpoints::ready(facts, service));
@@ -30,7 +31,7 @@ pub(super) fn hops(facts: &Facts, service: &Service) -> Vec<Finding> {
     hops
 }
 
-fn of_address(facts: &Facts, all: &[FloatingIP], address: IpAddr) -> Vec<Finding> {
+fn of_address(facts: &Facts, service: &Service, all: &[FloatingIP], address: IpAddr) -> Vec<Finding> {
     let name = FloatingIP::name_of(address);
     let Some(floating) = all.iter().find(|each| each.metadata.name.as_deref() == Some(&*name)) else {
         let next = "look into the log of cloudsigma-ccm; it makes the object when it looks at the Service";
@@ -40,7 +41,7 @@ fn of_address(facts: &Facts, all: &[FloatingIP], address: IpAddr) -> Vec<Finding
             next,
         )];
     };
-    let mut hops = vec![placed(floating, facts)];
+    let mut hops = vec![placed(floating, facts, service)];
     let Some(node) = floating.spec.holder.as_deref() else {
         hops.extend(["agent", "node"].map(|hop| Finding::skipped(hop, "no node should hold the address")));
         return hops;
@@ -51,26 +52,29 @@ fn of_address(facts: &Facts, all: &[FloatingIP], address: IpAddr) -> Vec<Finding
 }
 
 /// Whether the node that should hold it says that it does.
-fn placed(floating: &FloatingIP, facts: &Facts) -> Finding {
+fn placed(floating: &FloatingIP, facts: &Facts, service: &Service) -> Finding {
     const NAME: &str = "floating IP";
     let (spec, status) = (&floating.spec, floating.status.clone().unwrap_or_default());
-    if spec.owner.as_deref().is_some_and(|owner| owner != facts.key()) {
-        let owner = spec.owner.as_deref().unwrap_or_default();
+    let owner = spec.owner.as_deref().filter(|owner| *owner != facts.key());
+    if let Some(owner) = owner.filter(|owner| !may_share(facts, service, owner)) {
         return Finding::bad(NAME, format!("{} is {owner}'s", spec.address), "give one of the two another address");
     }
     let Some(wanted) = spec.holder.as_deref() else {
         return Finding::bad(NAME, format!("{} has no node", spec.address), remedy("NoNode"));
     };
     let ready = status.conditions.iter().find(|each| each.type_ == condition::READY);
-    match status.holder.as_deref() {
+    let cannot = |ready: &Condition| {
+        let found = format!("node {wanted} cannot hold {}: {} ({})", spec.address, ready.message, ready.reason);
+        Finding::bad(NAME, found, remedy(&ready.reason))
+    };
+    // The word of one that was evicted does not count any more.
+    let holder = status.holder.as_deref().filter(|holder| spec.evicted.as_deref() != Some(*holder));
+    match holder {
         Some(holder) if holder == wanted && status.serial == spec.serial => match ready {
             Some(ready) if ready.status == "True" => {
                 Finding::good(NAME, format!("node {wanted} holds {}", spec.address))
             }
-            Some(ready) => {
-                let found = format!("node {wanted} cannot hold {}: {} ({})", spec.address, ready.message, ready.reason);
-                Finding::bad(NAME, found, remedy(&ready.reason))
-            }
+            Some(ready) => cannot(ready),
             None => Finding::bad(
                 NAME,
                 format!("node {wanted} has not said that it holds {}", spec.address),
@@ -86,10 +90,23 @@ fn placed(floating: &FloatingIP, facts: &Facts) -> Finding {
             )
         }
         None => {
+            // A node that cannot even claim it says so; that the last one let go says nothing about this one.
+            let refused = |ready: &&Condition| {
+                status.serial == spec.serial && ready.status == "False" && ready.reason != "Released"
+            };
+            if let Some(ready) = ready.filter(refused) {
+                return cannot(ready);
+            }
             let found = format!("node {wanted} should hold {}, and has not taken it", spec.address);
             Finding::bad(NAME, found, format!("look into the log of the agent on node {wanted}"))
         }
     }
+}
+
+/// Whether the Service may have the address together with this one: the object names one of those who share it.
+fn may_share(facts: &Facts, service: &Service, owner: &str) -> bool {
+    let key = annotated(service.metadata.annotations.as_ref(), annotation::SHARING_KEY);
+    key.is_some() && owner.split_once('/').is_some_and(|(namespace, _)| namespace == facts.namespace)
 }
 
 /// Whether the agent on that node lives.

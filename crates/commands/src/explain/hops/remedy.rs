@@ -34,6 +34,21 @@ pub(super) fn remedy(reason: &str) -> &'static str {
         "SubscriptionExpires" | "SubscriptionExpired" => "renew the subscription of the address",
         "NoFunds" | "CredentialsRefused" | "Denied" => "look at the account, its funds and the credentials",
         "NotFenced" => "look why the server of the silent node could not be stopped",
+        "Claimed" => "wait a second: the node is taking the address",
+        "AddressInUse" => "find the host whose hardware address the message names: it answers for the address",
+        "AddressForeign" => "take the address out of the node's own network configuration",
+        "LinkDown" | "NoInterface" => "put the node's network right; the address moves to another node by itself",
+        "FilterFailed" | "KernelRefused" | "ProbeFailed" => {
+            "look at the agent's image and its two capabilities: the message has the words of the kernel"
+        }
+        "NicNotManual" | "AttachIgnored" => {
+            "give the server a NIC in manual mode, or start it anew; docs/cloudsigma.md has the two modes"
+        }
+        "DrivesChanged" => "check the volumes of the node that the message names",
+        "DynamicAddress" => "ask for an address of the static pool: a dynamic one never leaves its node",
+        "AddressGone" => "renew the subscription of the address, or make the Service again to get another one",
+        "FloatingIPNotOurs" => "remove the FloatingIP that the message names, or leave the address to its owner",
+        "NotMoved" => "look whether the cloud's API answers; it is tried again",
         "HealthCheckSourceMissing" => {
             "give the controller --health-check-source with an unused address of that network"
         }
