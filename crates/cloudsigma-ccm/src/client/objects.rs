@@ -108,6 +108,8 @@ pub struct Nic {
     pub conf: Conf,
     /// Addresses that it is configured with or has at the moment.
     pub addresses: BTreeSet<IpAddr>,
+    /// Those of either family that it was given by configuration, as `conf` tells of IPv4 alone.
+    pub fixed: BTreeSet<IpAddr>,
     /// Whether it is on the internet rather than in a VLAN.
     pub public: bool,
     /// Whether the running guest has it: one that was added since is there after the next start.
@@ -133,8 +135,11 @@ impl Server {
                 &nic["runtime"]["ip_v6"],
             ];
             let addresses = places.into_iter().filter_map(|place| id(place)?.parse().ok()).collect();
+            let given = [&nic["ip_v4_conf"], &nic["ip_v6_conf"]].into_iter().filter(|conf| conf["conf"] == "static");
+            let fixed = given.filter_map(|conf| id(&conf["ip"])?.parse().ok()).collect();
             let mac = nic["mac"].as_str()?.to_ascii_lowercase();
-            Some(Nic { mac, conf, addresses, public: nic["vlan"].is_null(), live: !nic["runtime"].is_null() })
+            let (public, live) = (nic["vlan"].is_null(), !nic["runtime"].is_null());
+            Some(Nic { mac, conf, addresses, fixed, public, live })
         })
         .collect()
     }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tracing::info;
 
 use super::{Edits, Reach};
-use crate::client::{Conf, Kind, Nic, Server};
+use crate::client::{Kind, Nic, Server};
 use crate::error::Error;
 use crate::nodes::Nodes;
 
@@ -24,7 +24,7 @@ pub(crate) struct Attach {
 impl Attach {
     /// The NIC that was made for the address.
     fn nic(server: &Server, address: IpAddr) -> Option<Nic> {
-        server.nics().into_iter().find(|nic| nic.conf == Conf::Static && nic.addresses.contains(&address))
+        server.nics().into_iter().find(|nic| nic.fixed.contains(&address))
     }
 
     async fn attach(&self, address: IpAddr, server: &str, term: &Term) -> Result<Option<String>, Error> {
@@ -117,5 +117,31 @@ impl Reach for Attach {
             }
         }
         .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nic_of_an_address_is_the_one_that_was_made_for_it_in_either_family() {
+        let nic = |mac: &str, v4: Value, v6: Value| {
+            let runtime = json!({ "ip_v4": { "uuid": "203.0.113.9" }, "ip_v6": null });
+            json!({ "mac": mac, "vlan": null, "ip_v4_conf": v4, "ip_v6_conf": v6, "runtime": runtime })
+        };
+        let given = |address: &str| json!({ "conf": "static", "ip": { "uuid": address } });
+        let dhcp = json!({ "conf": "dhcp", "ip": null });
+        let nics = json!([
+            nic("22:00:00:00:00:01", dhcp, Value::Null),
+            nic("22:00:00:00:00:02", given("203.0.113.7"), Value::Null),
+            nic("22:00:00:00:00:03", Value::Null, given("2001:db8::7")),
+        ]);
+        let server = json!({ "uuid": "u1", "name": "node-1", "status": "running", "nics": nics });
+        let server: Server = serde_json::from_value(server).unwrap();
+        let mac = |address: &str| Attach::nic(&server, address.parse().unwrap()).map(|nic| nic.mac);
+        assert_eq!(mac("203.0.113.7").as_deref(), Some("22:00:00:00:00:02"));
+        assert_eq!(mac("2001:db8::7").as_deref(), Some("22:00:00:00:00:03"));
+        assert_eq!(mac("203.0.113.9"), None, "DHCP's");
     }
 }
