@@ -240,9 +240,8 @@ fn secret(given: Option<&Secret>, file: Option<&Path>) -> Result<Option<Secret>,
     match (given, file) {
         (Some(secret), _) => Ok(Some(secret.clone())),
         (None, Some(file)) => {
-            let text =
-                std::fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
-            Ok(Some(Secret::new(&text)))
+            let secret = Secret::from_file(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+            Ok(Some(secret))
         }
         (None, None) => Ok(None),
     }

@@ -54,7 +54,7 @@ pub(super) struct Auth {
 
 #[derive(Debug)]
 enum How {
-    Password(HeaderValue),
+    Password { user: String, password: Secret },
     Impersonation(Box<StandIn>),
 }
 
@@ -72,6 +72,8 @@ struct Tokens {
     account: Option<Token>,
     ticket: Option<Token>,
     user: Option<Token>,
+    /// Instead of the first one, which was refused.
+    password: Option<Secret>,
 }
 
 #[derive(Debug, Clone)]
@@ -85,9 +87,7 @@ impl Auth {
     /// The stand-in is asked for on the API's own host, which is the direct one then.
     pub(super) fn new(credentials: Credentials, api: &Url) -> Result<Self, Error> {
         let how = match credentials {
-            Credentials::Password { user, password } => {
-                How::Password(hidden(&format!("Basic {}", base64(&format!("{user}:{}", password.expose()))))?)
-            }
+            Credentials::Password { user, password } => How::Password { user, password },
             Credentials::Impersonation { oauth, client_id, client_secret, user_email } => {
                 let unusable = |error| Error::new(Kind::Invalid, format!("{oauth} cannot be used: {error}"));
                 let base = format!("{}/", oauth.as_str().trim_end_matches('/'));
@@ -100,32 +100,45 @@ impl Auth {
         Ok(Self { how, tokens: Mutex::default() })
     }
 
-    /// Whether a refusal may be that of a token which ended early.
+    /// Whether a refusal may be that of a token which ended early, or of a password that was changed since it was read.
     pub(super) fn renews(&self) -> bool {
-        matches!(self.how, How::Impersonation(_))
+        match &self.how {
+            How::Password { password, .. } => password.changes(),
+            How::Impersonation(_) => true,
+        }
     }
 
     pub(super) async fn header(&self, http: &Http) -> Result<HeaderValue, Error> {
         match &self.how {
-            How::Password(header) => Ok(header.clone()),
+            How::Password { user, password } => {
+                basic(user, self.tokens.lock().await.password.as_ref().unwrap_or(password))
+            }
             How::Impersonation(_) => bearer(&self.user_token(&mut *self.tokens.lock().await, http).await?),
         }
     }
 
-    /// Another header than the one that was refused. However many callers were refused, each token is asked for once.
-    pub(super) async fn replace(&self, refused: &HeaderValue, http: &Http) -> Result<HeaderValue, Error> {
+    /// Another header than the one that was refused, if there is one. However many callers were refused, each token is
+    /// asked for once.
+    pub(super) async fn replace(&self, refused: &HeaderValue, http: &Http) -> Result<Option<HeaderValue>, Error> {
         let mut tokens = self.tokens.lock().await;
+        if let How::Password { user, password } = &self.how {
+            let now = password.now();
+            let header = basic(user, &now)?;
+            tokens.password = Some(now);
+            // The same once more would only be one more wrong attempt.
+            return Ok((header != *refused).then_some(header));
+        }
         if let Some(token) = &tokens.user
             && bearer(token)? == *refused
         {
             *tokens = Tokens::default();
         }
-        bearer(&self.user_token(&mut tokens, http).await?)
+        bearer(&self.user_token(&mut tokens, http).await?).map(Some)
     }
 
     pub(super) async fn token(&self, http: &Http) -> Result<Option<Secret>, Error> {
         match &self.how {
-            How::Password(_) => Ok(None),
+            How::Password { .. } => Ok(None),
             How::Impersonation { .. } => Ok(Some(self.user_token(&mut *self.tokens.lock().await, http).await?.secret)),
         }
     }
@@ -166,6 +179,7 @@ impl StandIn {
         let account = if let Some(token) = fresh(tokens.account.as_ref(), now) {
             token
         } else {
+            let client_secret = client_secret.now();
             let form = [
                 ("grant_type", "client_credentials"),
                 ("client_id", client_id),
@@ -200,6 +214,10 @@ fn read(answer: &Value) -> Result<Token, Error> {
 
 fn bearer(token: &Token) -> Result<HeaderValue, Error> {
     hidden(&format!("Bearer {}", token.secret.expose()))
+}
+
+fn basic(user: &str, password: &Secret) -> Result<HeaderValue, Error> {
+    hidden(&format!("Basic {}", base64(&format!("{user}:{}", password.expose()))))
 }
 
 /// A header whose value is not printed.

@@ -264,7 +264,7 @@ impl Client {
             .map_err(|error| Error::new(Kind::Garbled, format!("GET {path}: the answer cannot be read: {error}")))
     }
 
-    /// One request; a refused token is replaced once.
+    /// One request; what was refused is replaced once, where there is something else.
     async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Vec<u8>, Error> {
         let Inner { api, http, auth, .. } = &*self.0;
         let url = api.join(path).map_err(|error| Error::new(Kind::Invalid, format!("{path}: {error}")))?;
@@ -275,7 +275,10 @@ impl Client {
             match http.send(&call).await {
                 Err(error) if error.kind() == Kind::Unauthorized && !renewed && auth.renews() => {
                     renewed = true;
-                    authorization = auth.replace(&authorization, http).await?;
+                    match auth.replace(&authorization, http).await? {
+                        Some(other) => authorization = other,
+                        None => return Err(error),
+                    }
                 }
                 answered => return answered,
             }

@@ -2,23 +2,44 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// Something that must not be seen: neither `Debug` nor any error shows it, and there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Secret {
+    value: String,
+    /// Where it came from, and where another one may be by now.
+    file: Option<PathBuf>,
+}
 
 impl Secret {
     /// Hides a value. White space around it is that of the file it came from.
     #[must_use]
     pub fn new(value: &str) -> Self {
-        Self(value.trim().to_owned())
+        Self { value: value.trim().to_owned(), file: None }
+    }
+
+    /// What a file has. It is read again when the cloud refuses what it had: secrets are changed while we run.
+    pub fn from_file(file: &Path) -> std::io::Result<Self> {
+        Ok(Self { file: Some(file.to_owned()), ..Self::new(&std::fs::read_to_string(file)?) })
+    }
+
+    /// Whether there may be another one by now.
+    pub(super) fn changes(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// What its file has now; itself where that cannot be read, as while it is being replaced.
+    pub(super) fn now(&self) -> Self {
+        let read = self.file.as_deref().and_then(|file| Self::from_file(file).ok());
+        read.filter(|read| !read.value.is_empty()).unwrap_or_else(|| self.clone())
     }
 
     /// The value itself, for whoever has to send it.
     #[must_use]
     pub fn expose(&self) -> &str {
-        &self.0
+        &self.value
     }
 }
 

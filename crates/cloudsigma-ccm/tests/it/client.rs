@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use groundcrew_cloudsigma_ccm::client::{Client, Conf, Config, Credentials, Error, Kind, Meta, Secret};
 use groundcrew_testkit::cloudsigma::{CLIENT_ID, CLIENT_SECRET, CloudSigma, Effect, Fault, Nic, PASSWORD, USER};
-use groundcrew_testkit::eventually;
+use groundcrew_testkit::{Scratch, eventually};
 use serde_json::json;
 
 const SOON: Duration = Duration::from_mins(1);
@@ -296,6 +296,44 @@ async fn a_token_for_nobody_is_an_error_that_names_who_refused() {
     assert_eq!(error.kind(), Kind::Unauthorized);
     assert!(error.to_string().contains("openid-connect/token: 401"), "{error}");
     assert!(!error.to_string().contains("wrong-one"), "{error}");
+}
+
+#[tokio::test]
+async fn a_password_that_was_changed_in_its_file_is_used_without_a_restart() {
+    let (cloud, _) = start().await;
+    cloud.account(|account| account.add_ip(ip(1)));
+    let scratch = Scratch::new("password").unwrap();
+    let file = scratch.join("password");
+    std::fs::write(&file, "the-old-one\n").unwrap();
+    let credentials = Credentials::Password { user: USER.to_owned(), password: Secret::from_file(&file).unwrap() };
+    let client = Client::new(Config { credentials, ..password(&cloud) }).unwrap();
+    assert_eq!(client.ips().await.unwrap_err().kind(), Kind::Unauthorized);
+    assert_eq!(cloud.calls().len(), 1, "what its file still has is not tried again");
+    std::fs::write(&file, format!("{PASSWORD}\n")).unwrap();
+    assert_eq!(client.ips().await.unwrap().items.len(), 1);
+    let before = cloud.calls().len();
+    client.ips().await.unwrap();
+    assert_eq!(cloud.calls().len(), before + 1, "it is the one that is tried from then on");
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(client.ips().await.unwrap().items.len(), 1, "a file that goes takes nothing away");
+    assert!(!format!("{client:?}").contains(PASSWORD), "secrets are not printed");
+}
+
+#[tokio::test]
+async fn a_client_secret_that_was_changed_in_its_file_is_used_without_a_restart() {
+    let cloud = CloudSigma::start().await.unwrap();
+    let scratch = Scratch::new("client-secret").unwrap();
+    let file = scratch.join("client-secret");
+    std::fs::write(&file, "the-old-one\n").unwrap();
+    let Credentials::Impersonation { oauth, client_id, user_email, .. } = impersonation(&cloud).credentials else {
+        unreachable!()
+    };
+    let client_secret = Secret::from_file(&file).unwrap();
+    let credentials = Credentials::Impersonation { oauth, client_id, user_email, client_secret };
+    let client = Client::new(Config { credentials, ..impersonation(&cloud) }).unwrap();
+    assert_eq!(client.ips().await.unwrap_err().kind(), Kind::Unauthorized);
+    std::fs::write(&file, format!("{CLIENT_SECRET}\n")).unwrap();
+    assert!(client.ips().await.unwrap().complete);
 }
 
 #[tokio::test]
