@@ -144,7 +144,7 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
         limit: args.node_delete_limit,
         deadline,
         interval: args.discovery_interval,
-        events: runtime.events.clone(),
+        runtime: runtime.clone(),
     };
     let (role, ready_, stop_) = (runtime.role.clone(), ready.clone(), stop.clone());
     runtime.tasks.spawn("nodes", async move {

@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use groundcrew_core::events::{Events, Severity, reference};
+use groundcrew_core::diff::Diff;
+use groundcrew_core::events::{Severity, reference};
 use groundcrew_core::leader::{Moment, Role, Term};
 use groundcrew_core::provider::ProviderError;
+use groundcrew_core::runtime::Runtime;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
@@ -41,20 +43,22 @@ pub(crate) struct Controller {
     pub(crate) limit: usize,
     pub(crate) deadline: Duration,
     pub(crate) interval: Duration,
-    pub(crate) events: Events,
+    pub(crate) runtime: Runtime,
 }
 
 impl Controller {
     pub(crate) async fn run(self, role: watch::Receiver<Role>, stop: CancellationToken) {
         let mut role = role;
-        let mut went = Vec::new();
+        let (mut went, mut shown) = (Vec::new(), BTreeMap::new());
         let (mut nodes, mut account) = (self.nodes.mirror.changes(), self.account.changes());
         loop {
             let term = role.borrow_and_update().term().cloned();
             nodes.borrow_and_update();
             account.borrow_and_update();
-            if let (Some(term), Some(inventory)) = (term, self.account.last()) {
-                self.look(&inventory, &mut went, &term).await;
+            match (term, self.account.last()) {
+                (Some(term), Some(inventory)) => self.look(&inventory, &mut went, &term).await,
+                (None, Some(inventory)) if self.runtime.dry_run => self.preview(&inventory, &mut shown).await,
+                _ => {}
             }
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -74,14 +78,7 @@ impl Controller {
         let mut evidence = BTreeMap::new();
         for node in self.nodes.all() {
             let Some(server) = self.server_of(&node, inventory).await else { continue };
-            let (uuid, answered_gone) = match &server {
-                Known::Here(server) => (server.uuid.clone(), false),
-                Known::Gone(uuid) => (uuid.clone(), true),
-            };
-            let was_here = initialise::account(&node) == Some(&account);
-            let seen = (node.uid(), node.resource_version());
-            let found = Evidence { ready: is_ready(&node), server: uuid, answered_gone, was_here, seen };
-            evidence.insert(node.name_any(), found);
+            evidence.insert(node.name_any(), evidence_of(&node, &server, &account));
             if let Known::Here(server) = server {
                 let changes = initialise::changes(&node, &server, &self.site, &account, &floating);
                 self.bring_up_to_date(&node, &server, changes, term).await;
@@ -108,6 +105,38 @@ impl Controller {
                 );
             }
         }
+    }
+
+    /// What a look would do, for a dry run. `shown` has what was shown last: Nodes change all the time, and most of it changes
+    /// nothing here.
+    async fn preview(&self, inventory: &Inventory, shown: &mut BTreeMap<String, Vec<String>>) {
+        let floating = self.floating_addresses(inventory);
+        let account = self.site.account(&inventory.user);
+        let (mut evidence, mut plans) = (BTreeMap::new(), BTreeMap::new());
+        for node in self.nodes.all() {
+            let Some(server) = self.server_of(&node, inventory).await else { continue };
+            evidence.insert(node.name_any(), evidence_of(&node, &server, &account));
+            if let Known::Here(server) = server {
+                let changes = initialise::changes(&node, &server, &self.site, &account, &floating);
+                plans.insert(node.name_any(), changes.lines(&node));
+            }
+        }
+        let servers: BTreeSet<_> = inventory.servers.keys().cloned().collect();
+        let verdict = verdict(&evidence, inventory.complete.then_some(&servers), self.limit, 0);
+        for name in verdict.delete {
+            plans.insert(name, vec!["- the Node: its server does not exist any more".to_owned()]);
+        }
+        if let Some((names, why)) = verdict.held {
+            for name in names {
+                plans.insert(name, vec![format!("! its server does not exist any more; kept: {why}")]);
+            }
+        }
+        for (name, lines) in &plans {
+            if !lines.is_empty() && shown.get(name) != Some(lines) {
+                self.runtime.show_plan(Diff::of(format!("Node {name}"), lines));
+            }
+        }
+        *shown = plans;
     }
 
     /// The server of a node: in the list, by itself, or known to be gone. `None` where nobody knows.
@@ -203,12 +232,26 @@ impl Controller {
     }
 
     fn tell(&self, name: &str, severity: Severity, reason: &'static str, words: String) {
-        // kubelet's own Events about a node name it in the place of its uid.
-        self.events.tell(reference::<Node>(None, name, Some(name.to_owned())), severity, reason, words);
+        // A dry run writes nothing, Events neither.
+        if !self.runtime.dry_run {
+            // kubelet's own Events about a node name it in the place of its uid.
+            self.runtime.events.tell(reference::<Node>(None, name, Some(name.to_owned())), severity, reason, words);
+        }
     }
 }
 
 enum Known {
     Here(Server),
     Gone(String),
+}
+
+/// What is known of a node whose server is known, or known to be gone.
+fn evidence_of(node: &Node, server: &Known, account: &str) -> Evidence {
+    let (server, answered_gone) = match server {
+        Known::Here(server) => (server.uuid.clone(), false),
+        Known::Gone(uuid) => (uuid.clone(), true),
+    };
+    let was_here = initialise::account(node) == Some(account);
+    let seen = (node.uid(), node.resource_version());
+    Evidence { ready: is_ready(node), server, answered_gone, was_here, seen }
 }

@@ -47,6 +47,36 @@ pub(crate) struct Changes {
     pub(crate) status: Option<Value>,
 }
 
+impl Changes {
+    /// For people: what comes, what goes, and what becomes another.
+    pub(crate) fn lines(&self, node: &Node) -> Vec<String> {
+        let mut lines = Vec::new();
+        let part = |pointer: &str| self.object.as_ref().and_then(|object| object.pointer(pointer));
+        lines.extend(part("/spec/providerID").and_then(Value::as_str).map(|id| format!("+ providerID {id}")));
+        for (kind, known) in [("annotation", node.annotations()), ("label", node.labels())] {
+            let new = part(&format!("/metadata/{kind}s")).and_then(Value::as_object).into_iter().flatten();
+            lines.extend(new.map(|(name, value)| {
+                let sign = if known.contains_key(name) { '~' } else { '+' };
+                format!("{sign} {kind} {name}={}", value.as_str().unwrap_or_default())
+            }));
+        }
+        if let Some(wanted) = part("/spec/taints").and_then(Value::as_array) {
+            let wanted: BTreeSet<_> = wanted.iter().filter_map(|taint| taint["key"].as_str()).collect();
+            let known: BTreeSet<_> = taints(node).map(|taint| taint.key.as_str()).collect();
+            lines.extend(known.difference(&wanted).map(|key| format!("- taint {key}")));
+            lines.extend(wanted.difference(&known).map(|key| format!("+ taint {key}")));
+        }
+        if let Some(status) = &self.status {
+            let word = |address: &Value, key: &str| address[key].as_str().unwrap_or_default().to_owned();
+            let told = status["status"]["addresses"].as_array().into_iter().flatten();
+            let told: Vec<_> =
+                told.map(|address| format!("{} {}", word(address, "type"), word(address, "address"))).collect();
+            lines.push(format!("~ addresses {}", told.join(", ")));
+        }
+        lines
+    }
+}
+
 /// Whether a node waits to be initialised.
 pub(crate) fn is_new(node: &Node) -> bool {
     taints(node).any(|taint| UNINITIALISED.contains(&taint.key.as_str()))
@@ -234,6 +264,23 @@ mod tests {
             { "type": "InternalIP", "address": "10.0.0.4" },
         ]);
         assert_eq!(*addresses, expected);
+    }
+
+    #[test]
+    fn a_plan_for_people_says_what_comes_what_goes_and_what_becomes_another() {
+        let new = new_node();
+        let lines = changes(&new, &server("running", &["203.0.113.4"]), &BTreeSet::new()).lines(&new);
+        let with = |start: &str| lines.iter().filter(|line| line.starts_with(start)).collect::<Vec<_>>();
+        assert_eq!(with("+ providerID "), ["+ providerID cloudsigma://u1"]);
+        assert_eq!(with("+ label topology.kubernetes.io/region"), ["+ label topology.kubernetes.io/region=zrh"]);
+        assert_eq!(with("- taint ").len(), UNINITIALISED.len(), "{lines:?}");
+        assert_eq!(with("+ taint ").len(), 0, "{lines:?}");
+        let addresses = "~ addresses Hostname n1, ExternalIP 203.0.113.4, InternalIP 203.0.113.4";
+        assert_eq!(with("~ "), [addresses]);
+        let elsewhere = node(json!({ "metadata": { "annotations": { ACCOUNT: "gva.example/me" } },
+            "spec": { "providerID": "cloudsigma://u1" } }));
+        let lines = changes(&elsewhere, &server("stopped", &[]), &BTreeSet::new()).lines(&elsewhere);
+        assert_eq!(lines, [format!("~ annotation {ACCOUNT}={HERE}"), format!("+ taint {SHUTDOWN}")]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::process::Command;
 
 use anyhow::ensure;
 use groundcrew_api::node_repair::NodeRepair;
+use groundcrew_testkit::cloudsigma::{CloudSigma, Nic, PASSWORD, USER};
 use groundcrew_testkit::controller::Controller;
 use groundcrew_testkit::kube::ControlPlane;
 use groundcrew_testkit::openstack::Method;
@@ -146,4 +147,56 @@ async fn a_dry_run_of_routegc_and_of_flight_prints_a_diff_and_writes_nothing_any
         ours.iter().filter(|event| event.reporting_controller.as_ref().is_some_and(|by| by.contains("groundcrew")));
     assert_eq!(ours.count(), 0);
     assert_eq!(Api::<NodeRepair>::all(client).list(&all).await.unwrap().items, []);
+}
+
+#[tokio::test]
+async fn a_dry_run_on_cloudsigma_prints_what_would_become_of_nodes_and_changes_none() {
+    const NEW: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+    let plane = ControlPlane::start().await.unwrap();
+    plane.define(&groundcrew_api::crds()).await.unwrap();
+    let (client, all) = (plane.client().await.unwrap(), ListParams::default());
+    let nodes: Api<Node> = Api::all(client.clone());
+    let cloud = CloudSigma::start().await.unwrap();
+    let server = cloud.account(|account| account.add_server("n1", Nic::Manual));
+    let taint = json!({"key": NEW, "effect": "NoSchedule"});
+    let spec = json!({"providerID": format!("cloudsigma://{server}"), "taints": [taint]});
+    let node = from_value(json!({"metadata": {"name": "n1"}, "spec": spec})).unwrap();
+    let before = nodes.create(&PostParams::default(), &node).await.unwrap();
+    // Nobody knows which server this one is, which would be told by an Event.
+    let lost = from_value(json!({"metadata": {"name": "n2"}, "spec": {"taints": [taint]}})).unwrap();
+    nodes.create(&PostParams::default(), &lost).await.unwrap();
+
+    let scratch = Scratch::new("dry-cloudsigma").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_groundcrew"));
+    command.args(["cloudsigma-ccm", "--dry-run", "--api-url", &cloud.url(), "--username", USER, "--region", "zrh"]);
+    command.args(["--discovery-interval", "200ms", "--lease-namespace", "default", "--status-address", "off"]);
+    command.env("GROUNDCREW_KUBECONFIG", plane.kubeconfig_path()).env("CLOUDSIGMA_PASSWORD", PASSWORD);
+    let dry = Controller::spawn("cloudsigma-ccm", command, scratch.path()).unwrap();
+    eventually("the diff is shown", SOON, async || {
+        let log = dry.process.log();
+        for line in ["Node n1\n", "  + label topology.kubernetes.io/region=zrh\n", &format!("  - taint {NEW}\n")] {
+            ensure!(log.contains(line), "no\n{line}in\n{log}");
+        }
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let readings = || cloud.calls().iter().filter(|call| call.path.starts_with("servers/detail/")).count();
+    let seen = readings();
+    eventually("the account is read again and again", SOON, async || {
+        ensure!(readings() > seen + 3, "{} times", readings());
+        Ok(())
+    })
+    .await
+    .unwrap();
+    assert_eq!(dry.process.log().matches("Node n1\n").count(), 1, "what did not change is not shown again");
+    assert_eq!(nodes.get("n1").await.unwrap().metadata.resource_version, before.metadata.resource_version);
+    assert_eq!(cloud.writes(), []);
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "default");
+    assert_eq!(leases.list(&all).await.unwrap().items, []);
+    let events: Api<Event> = Api::all(client);
+    let events = events.list(&all).await.unwrap().items;
+    let ours =
+        events.iter().filter(|event| event.reporting_controller.as_ref().is_some_and(|by| by.contains("groundcrew")));
+    assert_eq!(ours.count(), 0);
 }
