@@ -100,6 +100,15 @@
 {{- if and $probe.enabled $values.kubeconfig.existingSecret -}}
 {{- fail "controllers.net-probe.enabled: a probe works on the pod network that it runs on, so that kubeconfig.existingSecret cannot name another cluster" -}}
 {{- end -}}
+{{- $alerts := list -}}
+{{- range (.Files.Get "files/alerts.yaml" | fromYaml).groups -}}
+{{- range .rules -}}{{- $alerts = append $alerts .alert -}}{{- end -}}
+{{- end -}}
+{{- range $values.prometheus.prometheusRule.disabledAlerts -}}
+{{- if not (has . $alerts) -}}
+{{- fail (printf "prometheus.prometheusRule.disabledAlerts: no alert is called %s; they are %s" . ($alerts | uniq | join ", ")) -}}
+{{- end -}}
+{{- end -}}
 {{- if and $values.prometheus.serviceMonitor.enabled $values.prometheus.podMonitor.enabled -}}
 {{- fail "prometheus.serviceMonitor.enabled and prometheus.podMonitor.enabled: each pod would be scraped twice; set one of them" -}}
 {{- end -}}

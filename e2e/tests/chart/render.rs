@@ -158,6 +158,37 @@ fn alerts_and_dashboards_are_installed_as_they_are_on_request_only() {
 }
 
 #[test]
+fn an_operator_leaves_out_alerts_and_changes_metrics() {
+    let rendered = |more: &[&str]| objects(&rendered("all", more));
+    let alerts = |objects: &[Value]| -> BTreeSet<String> {
+        let rule = objects.iter().find(|object| object["kind"] == "PrometheusRule").unwrap();
+        let rules =
+            rule["spec"]["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap());
+        rules.map(|rule| rule["alert"].as_str().unwrap().to_owned()).collect()
+    };
+    let mut all = alerts(&rendered(&[]));
+    let out = ["GroundcrewDriftFound", "GroundcrewPoolFilling"];
+    let set = format!("--set=prometheus.prometheusRule.disabledAlerts={{{}}}", out.join(","));
+    let left = alerts(&rendered(&[&set]));
+    assert!(out.iter().all(|name| all.remove(*name)), "{all:?}");
+    assert_eq!(left, all);
+
+    let relabelings = r#"[{"action":"drop","regex":"groundcrew_.+","sourceLabels":["__name__"]}]"#;
+    let wanted: Value = serde_json::from_str(relabelings).unwrap();
+    let pods = ["--set=prometheus.serviceMonitor.enabled=false", "--set=prometheus.podMonitor.enabled=true"];
+    for (kind, value, list, more) in [
+        ("ServiceMonitor", "serviceMonitor", "endpoints", &[][..]),
+        ("PodMonitor", "podMonitor", "podMetricsEndpoints", &pods),
+    ] {
+        let set = format!("prometheus.{value}.metricRelabelings={relabelings}");
+        let objects = rendered(&[more, &["--set-json", &set]].concat());
+        let mut monitors = objects.iter().filter(|object| object["kind"] == kind).peekable();
+        assert!(monitors.peek().is_some(), "{kind}");
+        assert!(monitors.all(|monitor| monitor["spec"][list][0]["metricRelabelings"] == wanted), "{kind}");
+    }
+}
+
+#[test]
 fn wrong_values_are_refused_with_their_path_and_the_reason() {
     for (case, set, path, reason) in [
         ("ovn-lb", "controllers.ovn-lb.replicas=two", "/controllers/ovn-lb/replicas", "want integer"),
@@ -186,6 +217,12 @@ fn wrong_values_are_refused_with_their_path_and_the_reason() {
         ),
         ("node-agent", "controllers.node-agent.adminAddress=:8090", "/controllers/node-agent/adminAddress", "pattern"),
         ("all", "prometheus.prometheusRule.runbookUrl=", "/prometheus/prometheusRule/runbookUrl", "pattern"),
+        (
+            "all",
+            "prometheus.prometheusRule.disabledAlerts={GroundcrewNothing}",
+            "prometheus.prometheusRule.disabledAlerts",
+            "no alert is called GroundcrewNothing",
+        ),
         ("all", "prometheus.podMonitor.enabled=true", "prometheus.podMonitor.enabled", "scraped twice"),
         ("all", "controllers.cloudsigma-ccm.existingSecret=", "controllers.cloudsigma-ccm.existingSecret", "password"),
         ("all", "controllers.cloudsigma-ccm.username=", "controllers.cloudsigma-ccm", "oauthUrl"),
