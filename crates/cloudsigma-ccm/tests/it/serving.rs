@@ -18,7 +18,7 @@ use serde_json::json;
 use super::lab::{Lab, SOON, address, ready};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_gets_an_servedthat_a_node_confirmed_and_leaves_the_account_as_it_was() {
+async fn a_service_gets_an_address_that_a_node_confirmed_and_leaves_the_account_as_it_was() {
     let lab = Lab::new("cs-serve", 3).await;
     lab.add_ips(1..=3);
     lab.cloud
@@ -97,7 +97,7 @@ async fn addresses_are_spread_over_the_nodes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn services_with_a_sharing_key_share_one_servedand_the_last_one_gives_it_back() {
+async fn services_with_a_sharing_key_share_one_address_and_the_last_one_gives_it_back() {
     let lab = Lab::new("cs-share", 1).await;
     lab.add_ips(1..=2);
     let before = lab.cloud.snapshot();
@@ -125,7 +125,7 @@ async fn services_with_a_sharing_key_share_one_servedand_the_last_one_gives_it_b
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kept_servedwaits_for_a_service_of_the_same_name() {
+async fn a_kept_address_waits_for_a_service_of_the_same_name() {
     let lab = Lab::new("cs-keep", 1).await;
     lab.add_ips(1..=3);
     let controller = lab.controller(&[]).await;
