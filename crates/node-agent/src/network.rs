@@ -62,8 +62,11 @@ impl Unable {
 impl Network {
     /// The interfaces that lead outside, whether they have a link or not.
     pub(crate) fn outward(&self) -> BTreeSet<String> {
-        let leads = |link: &&Link| self.default_routes.iter().any(|route| route.link == link.index);
-        self.links.iter().filter(leads).map(|link| link.name.clone()).collect()
+        self.links.iter().filter(|link| self.leads_outside(link)).map(|link| link.name.clone()).collect()
+    }
+
+    fn leads_outside(&self, link: &Link) -> bool {
+        self.default_routes.iter().any(|route| route.link == link.index)
     }
 
     /// The interface with this hardware address, or else of the default route. Where several have one, the route that
@@ -74,7 +77,13 @@ impl Network {
         let route =
             of_family.chain(&self.default_routes).min_by_key(|route| (route.v6 != v6, route.metric, route.link));
         let link = match mac {
-            Some(mac) => self.links.iter().find(|link| link.mac == mac).ok_or(Unable::NoSuchMac(mac))?,
+            // A bridge or a bond has the hardware address of the interface under it, which answers for nothing itself.
+            Some(mac) => self
+                .links
+                .iter()
+                .filter(|link| link.mac == mac)
+                .min_by_key(|link| (!self.leads_outside(link), link.index))
+                .ok_or(Unable::NoSuchMac(mac))?,
             None => self
                 .links
                 .iter()
@@ -121,6 +130,16 @@ mod tests {
         let named = network().uplink(false, Some(Mac([2, 0, 0, 0, 0, 2]))).unwrap();
         assert_eq!((named.link.name.as_str(), named.gateway), ("ens4", None));
         assert_eq!(network().uplink(false, Some(Mac([7; 6]))), Err(Unable::NoSuchMac(Mac([7; 6]))));
+    }
+
+    #[test]
+    fn of_several_interfaces_with_one_hardware_address_the_one_that_leads_outside_is_meant() {
+        let mut network = network();
+        let bridge = Link { index: 9, name: "br-ex".into(), ..network.links[0].clone() };
+        network.links.push(bridge);
+        assert_eq!(network.uplink(false, Some(MAC)).unwrap().link.name, "ens3", "it has the route");
+        network.default_routes.iter_mut().filter(|route| route.link == 1).for_each(|route| route.link = 9);
+        assert_eq!(network.uplink(false, Some(MAC)).unwrap().link.name, "br-ex");
     }
 
     #[test]
