@@ -50,6 +50,9 @@ pub mod annotation {
     pub const UNABLE: &str = "groundcrew.dev/unable";
     /// On an `OvnEip` of ours that is stuck in deletion: when it was last changed so that kube-ovn looks at it.
     pub const TOUCHED: &str = "groundcrew.dev/touched";
+    /// On an external `Subnet` of kube-ovn: how many of its addresses a namespace may have, as `perNamespaceLimit` of an
+    /// AddressPool. What is not a number counts as 0. A lower limit takes nothing away.
+    pub const PER_NAMESPACE_LIMIT: &str = "groundcrew.dev/per-namespace-limit";
     /// On what Deorbit scaled to zero or suspended: how it was before, so that an abort puts it back.
     pub const BEFORE_DEORBIT: &str = "groundcrew.dev/before-deorbit";
     /// On a `Vpc`: which entries of `spec.policyRoutes` are ours. The entries themselves have no room for a mark.

@@ -59,9 +59,7 @@ pub(crate) enum Error {
 
     #[error("no address is free for namespace {namespace}: {why}")]
     PoolEmpty { namespace: String, pools: usize, why: String },
-    #[error(
-        "namespace {namespace} has {limit} address(es) of AddressPool {pool}, as many as it may; give one back first"
-    )]
+    #[error("namespace {namespace} has as many addresses of {pool} as it may, {limit}; give one back first")]
     LimitReached { namespace: String, pool: String, limit: u32 },
     #[error("{address} is held by {holder}")]
     AddressTaken { address: IpAddr, holder: String },

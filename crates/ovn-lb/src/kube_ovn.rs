@@ -81,6 +81,18 @@ pub(crate) struct KubeOvn {
     unsettled: Notify,
 }
 
+/// An `OvnEip` that is being made. However that ends, it does not count as such any more.
+struct Asking<'a> {
+    kube_ovn: &'a KubeOvn,
+    name: String,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.kube_ovn.lock().asked.remove(&self.name);
+    }
+}
+
 impl KubeOvn {
     pub(crate) fn new(client: Client, cluster: Arc<str>, deadline: Duration, events: Events, rules: Rules) -> Self {
         let Rules { take_over, write_routes } = rules;
@@ -126,7 +138,7 @@ impl KubeOvn {
     /// An address for whoever needs one, and the `OvnEip` that holds it. An error means: not yet, or not at all.
     pub(crate) async fn assign(&self, owner: &Owner, need: &Need, term: &Term) -> Result<(Arc<str>, IpAddr), Error> {
         for _ in 0..MOST_STEPS {
-            let next = self.lock().next(owner, need, Moment::now());
+            let (next, _asking) = self.step(owner, need);
             match next {
                 Next::Use { name, address } => return Ok((name, address)),
                 Next::Make(wish) => self.make(&wish, owner, term).await?,
@@ -136,6 +148,19 @@ impl KubeOvn {
             }
         }
         Err(Error::Lost)
+    }
+
+    /// The next step; where that is to make one, it counts from now on and not only when it is there.
+    fn step(&self, owner: &Owner, need: &Need) -> (Next, Option<Asking<'_>>) {
+        let mut catalog = self.lock();
+        let next = catalog.next(owner, need, Moment::now());
+        let wish = if let Next::Make(wish) = &next { Some(wish) } else { None };
+        let asking = wish.map(|wish| {
+            let place = (wish.subnet.clone(), owner.key.namespace.clone());
+            catalog.asked.insert(wish.name.clone(), place);
+            Asking { kube_ovn: self, name: wish.name.clone() }
+        });
+        (next, asking)
     }
 
     /// Sees to it that an address in use is this owner's at kube-ovn; returns the `OvnEip` that holds it. What goes wrong

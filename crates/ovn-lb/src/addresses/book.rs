@@ -311,7 +311,8 @@ impl Book {
         if has.take(most).count() < most {
             return Ok(());
         }
-        Err(Error::LimitReached { namespace: namespace.to_owned(), pool: pool.name.to_string(), limit })
+        let pool = format!("AddressPool {}", pool.name);
+        Err(Error::LimitReached { namespace: namespace.to_owned(), pool, limit })
     }
 
     /// An address of the pools for a Service that needs one, written down.

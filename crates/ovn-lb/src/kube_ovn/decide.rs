@@ -1,5 +1,6 @@
 //! What to do so that a Service has an address that kube-ovn knows about. Pure.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,8 @@ const MOST_NAMES: u32 = 8;
 pub(crate) struct Catalog {
     pub(crate) eips: Eips,
     pub(crate) networks: Networks,
+    /// Subnet and namespace of those that are being made, by name: the next one must count them before they are there.
+    pub(crate) asked: BTreeMap<String, (Arc<str>, Arc<str>)>,
     /// Whether what kube-dc made for `EIp`s that are ours now is ours, too.
     pub(crate) take_over: bool,
 }
@@ -97,7 +100,7 @@ impl Catalog {
         match own {
             Some((name, known)) if known.eip.is_silent() => {
                 let hopeless = self.is_full(&known.eip, need.family)
-                    && candidates.iter().any(|subnet| subnet.free(need.family, &self.eips) > 0);
+                    && candidates.iter().any(|subnet| self.is_open(subnet, need.family, namespace));
                 if fits(&known.eip, known.eip.asked(need.family)) && !hopeless {
                     self.wait(name, known, need.family, now)
                 } else {
@@ -130,10 +133,7 @@ impl Catalog {
         let namespace = &*owner.key.namespace;
         let subnet = match need.requested {
             Some(address) => self.subnet_with(address, namespace, candidates)?,
-            None => candidates.iter().copied().find(|s| s.free(need.family, &self.eips) > 0).ok_or_else(|| {
-                let why = no_address(need, candidates);
-                Error::PoolEmpty { namespace: namespace.to_owned(), pools: candidates.len(), why }
-            })?,
+            None => self.open_one(need, namespace, candidates)?,
         };
         if let Some(vpc) = self.networks.vpc_of(namespace)
             && !vpc.is_connected_to(subnet, &self.eips)
@@ -142,6 +142,43 @@ impl Catalog {
         }
         let name = self.name(owner, need.family)?;
         Ok(Wish { name, subnet: subnet.name.clone(), address: need.requested })
+    }
+
+    /// The first network that has an address left for this namespace. In the place of one that it may have no more of, only
+    /// one that its router is connected to will do: else it would be told of that instead of its limit.
+    fn open_one<'a>(&self, need: &Need, namespace: &str, candidates: &[&'a Subnet]) -> Result<&'a Subnet, Error> {
+        let vpc = self.networks.vpc_of(namespace);
+        let mut reached = None;
+        for subnet in candidates.iter().copied().filter(|subnet| subnet.free(need.family, &self.eips) > 0) {
+            match self.check_limit(subnet, namespace) {
+                Ok(()) if reached.is_none() || vpc.is_none_or(|vpc| vpc.is_connected_to(subnet, &self.eips)) => {
+                    return Ok(subnet);
+                }
+                Ok(()) => {}
+                Err(error) => reached = reached.or(Some(error)),
+            }
+        }
+        Err(reached.unwrap_or_else(|| {
+            let why = no_address(need, candidates);
+            Error::PoolEmpty { namespace: namespace.to_owned(), pools: candidates.len(), why }
+        }))
+    }
+
+    fn is_open(&self, subnet: &Subnet, family: Family, namespace: &str) -> bool {
+        subnet.free(family, &self.eips) > 0 && self.check_limit(subnet, namespace).is_ok()
+    }
+
+    /// Whether the namespace may have one more of this network.
+    fn check_limit(&self, subnet: &Subnet, namespace: &str) -> Result<(), Error> {
+        let Some(limit) = subnet.limit() else { return Ok(()) };
+        let is_missing = |name: &str| self.eips.get(name).is_none_or(|eip| eip.leaving);
+        let of_it = |(at, by): &(Arc<str>, Arc<str>)| *at == subnet.name && **by == *namespace;
+        let asked = self.asked.iter().filter(|(name, place)| of_it(place) && is_missing(name)).count();
+        if self.eips.used(&subnet.name, namespace) + asked < usize::try_from(limit).unwrap_or(usize::MAX) {
+            return Ok(());
+        }
+        let pool = format!("Subnet {}", subnet.name);
+        Err(Error::LimitReached { namespace: namespace.to_owned(), pool, limit })
     }
 
     /// The network of an address that a user asked for by number. kube-ovn would give him an excluded one, too.
@@ -159,7 +196,7 @@ impl Catalog {
         }
         match self.eips.holders(address).next() {
             Some((name, eip)) => Err(Error::AddressTaken { address, holder: holder(name, eip, namespace) }),
-            None => Ok(subnet),
+            None => self.check_limit(subnet, namespace).map(|()| subnet),
         }
     }
 

@@ -109,6 +109,13 @@ impl Eip {
         !self.ready && self.v4.is_none() && self.v6.is_none()
     }
 
+    /// The Subnet and the namespace that it counts for. The address of a router is the project's own, and one that is on its
+    /// way out is free already.
+    fn counts_for(&self) -> Option<(Arc<str>, Arc<str>)> {
+        let namespace = self.namespace.clone().filter(|_| !self.leaving && !self.is_router_port)?;
+        Some((self.subnet.clone(), namespace))
+    }
+
     fn says_the_same(&self, other: &Self) -> bool {
         *self == Self { version: self.version.clone(), ..other.clone() }
     }
@@ -150,6 +157,8 @@ pub(crate) struct Eips {
     by_owner: BTreeSet<(Uuid, Arc<str>)>,
     /// How many hold an address, by Subnet.
     held: BTreeMap<Arc<str>, u64>,
+    /// How many hold one or wait for one, by Subnet and namespace.
+    used: BTreeMap<(Arc<str>, Arc<str>), usize>,
     /// Those of this cluster that wait for kube-ovn, to be served or to go.
     unsettled: BTreeSet<Arc<str>>,
     /// Those that went while a list was under way, in which they may still be.
@@ -186,6 +195,12 @@ impl Eips {
     /// How many addresses of this Subnet are held.
     pub(crate) fn held(&self, subnet: &str) -> u64 {
         self.held.get(subnet).copied().unwrap_or_default()
+    }
+
+    /// How many of this Subnet a namespace has, or waits for.
+    pub(crate) fn used(&self, subnet: &str, namespace: &str) -> usize {
+        let place: (Arc<str>, Arc<str>) = (subnet.into(), namespace.into());
+        self.used.get(&place).copied().unwrap_or_default()
     }
 
     pub(crate) fn ours(&self) -> impl Iterator<Item = (&Arc<str>, &Owner)> {
@@ -262,6 +277,14 @@ impl Eips {
                 }
             }
         }
+        if let Some(place) = known.eip.counts_for()
+            && let Some(used) = self.used.get_mut(&place)
+        {
+            *used -= 1;
+            if *used == 0 {
+                self.used.remove(&place);
+            }
+        }
         if let Some(owner) = &known.eip.owner {
             self.by_owner.remove(&(owner.uid, name.clone()));
         }
@@ -275,6 +298,9 @@ impl Eips {
             if eip.addresses().next().is_some() {
                 *self.held.entry(eip.subnet.clone()).or_default() += 1;
             }
+        }
+        if let Some(place) = eip.counts_for() {
+            *self.used.entry(place).or_default() += 1;
         }
         if let Some(owner) = &eip.owner {
             self.by_owner.insert((owner.uid, name.clone()));

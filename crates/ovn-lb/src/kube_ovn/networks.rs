@@ -31,6 +31,8 @@ struct External {
     kind: Option<Box<str>>,
     /// Projects are connected to it from the start.
     default: bool,
+    /// How many of its addresses a namespace may have.
+    limit: Option<u32>,
 }
 
 /// What a Subnet has of one family.
@@ -48,6 +50,9 @@ impl Subnet {
         let labels = subnet.labels();
         let kind = labels.get(label::EXTERNAL_NETWORK_TYPE).filter(|kind| !kind.is_empty());
         let default = labels.get(label::DEFAULT_EXTERNAL).is_some_and(|value| value == "true");
+        // Whoever wrote something there did not mean that there is no limit.
+        let limit = subnet.annotations().get(annotation::PER_NAMESPACE_LIMIT);
+        let limit = limit.map(|text| text.trim().parse().unwrap_or(0));
         let gateways: Vec<IpAddr> = parts(gateway.as_deref()).filter_map(|text| text.parse().ok()).collect();
         let cidrs = parts(cidr_block.as_deref()).filter_map(|text| text.parse::<IpNet>().ok());
         let nets = cidrs.map(|cidr| Net {
@@ -60,8 +65,11 @@ impl Subnet {
             vpc: vpc.as_deref().map(Into::into),
             namespaces: namespaces.iter().map(|namespace| namespace.as_str().into()).collect(),
             nets: nets.collect(),
-            external: (kind.is_some() || default)
-                .then(|| External { kind: kind.map(|kind| kind.as_str().into()), default }),
+            external: (kind.is_some() || default).then(|| External {
+                kind: kind.map(|kind| kind.as_str().into()),
+                default,
+                limit,
+            }),
         }
     }
 
@@ -72,6 +80,11 @@ impl Subnet {
     /// Whether projects are connected to it from the start.
     pub(crate) fn is_default(&self) -> bool {
         self.external.as_ref().is_some_and(|external| external.default)
+    }
+
+    /// How many of its addresses a namespace may have.
+    pub(crate) fn limit(&self) -> Option<u32> {
+        self.external.as_ref()?.limit
     }
 
     pub(crate) fn net(&self, family: Family) -> Option<&Net> {

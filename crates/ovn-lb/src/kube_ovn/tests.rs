@@ -243,6 +243,48 @@ fn room_is_counted_from_the_objects_and_not_from_what_the_subnet_claims() {
 }
 
 #[test]
+fn a_namespace_has_as_many_of_a_network_as_it_may_and_those_that_are_asked_for_count() {
+    let limited = |limit: &str| {
+        let object = json!({
+            "metadata": {
+                "name": "ext", "labels": { label::EXTERNAL_NETWORK_TYPE: "public", label::DEFAULT_EXTERNAL: "true" },
+                "annotations": { annotation::PER_NAMESPACE_LIMIT: limit },
+            },
+            "spec": { "cidrBlock": "192.0.2.0/29", "gateway": "192.0.2.1" },
+        });
+        Subnet::new(&serde_json::from_value(object).unwrap())
+    };
+    let (mut world, web) = (World::new(), owner("shop", "web"));
+    let (one, two) = (owner("shop", "one"), owner("shop", "two"));
+    let is_full = |world: &World, limit: u32| {
+        let next = world.next(&web);
+        matches!(next, Next::Refuse(Error::LimitReached { limit: told, .. }) if told == limit)
+    };
+    world.catalog.networks.put_subnet(limited("2"));
+    world.ready("one", 1, Some(&one), "192.0.2.2");
+    assert_eq!(&*wish(world.next(&web)).subnet, "ext");
+    world.catalog.asked.insert("two".to_owned(), ("ext".into(), "shop".into()));
+    assert!(is_full(&world, 2), "it is being made");
+    world.put("two", 2, Some(&two), json!({ "externalSubnet": "ext", "type": "nat" }), json!(null), false);
+    assert!(is_full(&world, 2), "kube-ovn has not answered yet");
+    world.catalog.asked.clear();
+    assert!(is_full(&world, 2));
+    assert_eq!(&*wish(world.next(&owner("bank", "web"))).subnet, "ext", "another namespace");
+    let by_number = world.catalog.next(&web, &need(&web, None, Some("192.0.2.5")), world.now);
+    assert!(refusal(by_number).contains("as many addresses of Subnet ext as it may, 2"));
+
+    world.subnet("more", &json!({ "public": "false" }), "198.51.100.0/29", &[]);
+    assert_eq!(&*wish(world.next(&web)).subnet, "more");
+    world.catalog.networks.remove_subnet("more");
+    world.catalog.networks.put_subnet(limited("3"));
+    assert_eq!(&*wish(world.next(&web)).subnet, "ext");
+    world.catalog.networks.put_subnet(limited("a few"));
+    assert!(is_full(&world, 0), "not meant to be without a limit");
+    let made = Next::Use { name: "one".into(), address: "192.0.2.2".parse().unwrap() };
+    assert_eq!(format!("{:?}", world.next(&one)), format!("{made:?}"), "what is there stays");
+}
+
+#[test]
 fn an_address_in_use_is_asked_for_again_by_number_when_its_ovn_eip_is_on_its_way_out() {
     let (mut world, web) = (World::new(), owner("shop", "web"));
     let name = wish(world.next(&web)).name;
@@ -385,6 +427,8 @@ proptest! {
             prop_assert_eq!(world.catalog.eips.holders(address).count(), holding(n));
         }
         prop_assert_eq!(world.catalog.eips.held("ext"), (2..6).map(holding).sum::<usize>() as u64);
+        let staying = objects.values().filter(|(_, _, leaving)| !leaving).count();
+        prop_assert_eq!(world.catalog.eips.used("ext", "shop"), staying);
         prop_assert_eq!(world.catalog.eips.ours().count(), objects.len());
         let unsettled = objects.values().filter(|(_, address, leaving)| address.is_none() || *leaving).count();
         prop_assert_eq!(world.catalog.eips.unsettled().count(), unsettled);

@@ -211,6 +211,32 @@ async fn a_full_network_is_told_and_a_freed_address_is_given() {
 }
 
 #[tokio::test]
+async fn a_namespace_gets_as_many_addresses_of_a_subnet_as_it_may() {
+    let cloud = Cloud::new("limit").await;
+    let (project, external) = (&cloud.project, cloud.external());
+    let limit = async |limit: &str| {
+        let patch = json!({ "metadata": { "annotations": { annotation::PER_NAMESPACE_LIMIT: limit } } });
+        let subnets = cloud.kube_ovn.subnets();
+        subnets.patch(&external, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    };
+    limit("1").await;
+    let _controller = cloud.controller().await;
+    project.served("one").await;
+    project.create("two", json!({})).await;
+    let message = project.until_reason("two", "LimitReached").await;
+    assert!(message.contains(&format!("Subnet {external}")), "{message}");
+    cloud.until_event("LimitReached").await;
+    assert_eq!(cloud.ovn_eips().await.len(), 1, "kube-ovn is not asked");
+    limit("2").await;
+    project.until_served("two").await;
+    project.create("three", json!({})).await;
+    project.until_reason("three", "LimitReached").await;
+    project.delete("one").await;
+    project.until_served("three").await;
+    assert_eq!(addresses(&project.services().get("two").await.unwrap()).len(), 1);
+}
+
+#[tokio::test]
 async fn silence_of_kube_ovn_is_told_after_a_while_and_over_when_it_is_back() {
     let mut cloud = Cloud::new("silent").await;
     cloud.kube_ovn.stop().await;

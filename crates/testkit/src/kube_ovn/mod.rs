@@ -89,6 +89,12 @@ impl KubeOvn {
         Api::all_with(self.client.clone(), &resource("Vpc", "vpcs"))
     }
 
+    /// `Subnet`s, whatever they say.
+    #[must_use]
+    pub fn subnets(&self) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), &resource("Subnet", "subnets"))
+    }
+
     /// Makes an object of kube-ovn's, or makes it say this.
     pub async fn put(&self, kind: &str, name: &str, labels: Value, spec: Value) -> Result<DynamicObject> {
         let plural = match kind {

@@ -5,7 +5,10 @@ pub(super) fn remedy(reason: &str) -> &'static str {
     match reason {
         "NoPool" => "make an AddressPool of this network type that serves the namespace, or label a Subnet",
         "PoolEmpty" => "free an address or add some: groundcrew pools shows what is left",
-        "LimitReached" => "delete a Service or EIp of the namespace, or raise perNamespaceLimit of the AddressPool",
+        "LimitReached" => {
+            "delete a Service or EIp of the namespace, or raise perNamespaceLimit of the AddressPool, or the annotation \
+             groundcrew.dev/per-namespace-limit of the Subnet"
+        }
         "AddressTaken" => "ask for another address, or free this one: the message says who has it",
         "AddressOutsidePools" | "AddressOutsideSubnets" | "AddressExcluded" | "AddressRefused" | "UnknownPool" => {
             "ask for another address, or for none"
