@@ -145,6 +145,14 @@ impl Addresses {
         self.wake(services);
     }
 
+    /// Tenants' own that wait for this `OvnEip`, which they name as their child, look again.
+    pub(crate) fn wake_children(&self, name: &str) {
+        let state = self.lock();
+        let children: Vec<_> = state.unserved.iter().filter(|key| state.book.has_child(key, name)).cloned().collect();
+        drop(state);
+        self.tenants.add_all(children);
+    }
+
     /// All of a namespace look again.
     pub(crate) fn wake_project(&self, namespace: &str) {
         let services = services_of(&self.lock(), namespace);

@@ -47,6 +47,7 @@ impl OvnEipSink {
 impl Sink<api::OvnEip> for OvnEipSink {
     fn apply(&mut self, object: api::OvnEip) {
         self.spread(self.kube_ovn.observe(&object));
+        self.addresses.wake_children(&object.name_any());
     }
 
     fn delete(&mut self, object: api::OvnEip) {

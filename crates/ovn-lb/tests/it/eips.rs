@@ -28,7 +28,7 @@ async fn serving(project: &Project, northbound: &Northbound) -> (Controller, Mut
 }
 
 impl Project {
-    async fn make_eip(&self, name: &str, network_type: Option<&str>) -> EIp {
+    pub(crate) async fn make_eip(&self, name: &str, network_type: Option<&str>) -> EIp {
         let spec = EIpSpec { external_network_type: network_type.map(Into::into), ..EIpSpec::default() };
         self.eips().create(&PostParams::default(), &EIp::new(name, spec)).await.unwrap()
     }
@@ -43,11 +43,11 @@ impl Project {
         .unwrap()
     }
 
-    async fn until_eip_ready(&self, name: &str) -> String {
+    pub(crate) async fn until_eip_ready(&self, name: &str) -> String {
         self.until_eip(name, "the EIp is ready", |status| status.ip_address.clone().filter(|_| status.ready)).await
     }
 
-    async fn until_eip_reason(&self, name: &str, reason: &str) -> String {
+    pub(crate) async fn until_eip_reason(&self, name: &str, reason: &str) -> String {
         self.until_eip(name, &format!("the EIp says {reason}"), |status| {
             let ready = status.conditions.iter().find(|c| c.type_ == "Ready")?;
             (ready.reason == reason).then(|| ready.message.clone())
@@ -55,7 +55,7 @@ impl Project {
         .await
     }
 
-    async fn until_eip_gone(&self, name: &str) {
+    pub(crate) async fn until_eip_gone(&self, name: &str) {
         eventually("the EIp is gone", SOON, async || match self.eips().get_opt(name).await? {
             None => Ok(()),
             Some(eip) => Err(anyhow::anyhow!("{:?}", eip.metadata)),

@@ -1,8 +1,10 @@
 //! Addresses from kube-ovn, whose controller says little and forgets some. On an API server of their own: what it serves
 //! decides where addresses come from.
 
+mod leftovers;
 mod routes;
 mod take_over;
+mod tenants;
 
 use anyhow::{Result, ensure};
 use groundcrew_api::names::{annotation, label};

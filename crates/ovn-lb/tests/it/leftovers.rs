@@ -19,13 +19,13 @@ struct Flags {
     ovn: groundcrew_ovn_lb::Args,
 }
 
-fn leftovers(project: &Project, northbound: &Northbound) -> OvnLeftovers {
+pub(crate) fn leftovers(project: &Project, northbound: &Northbound) -> OvnLeftovers {
     let flags = Flags::parse_from(["test", "--ovn-nb", &northbound.remotes()]);
     let cluster = project.namespace.as_str().into();
     OvnLeftovers::new(flags.ovn.connection.config(), project.client.clone(), cluster, Duration::from_secs(10))
 }
 
-async fn found(leftovers: &OvnLeftovers) -> Vec<Leftover> {
+pub(crate) async fn found(leftovers: &OvnLeftovers) -> Vec<Leftover> {
     let listing = leftovers.find().await.unwrap();
     assert!(listing.complete);
     let order = |kind: LeftoverKind| leftovers.kinds().iter().position(|k| *k == kind);
@@ -35,14 +35,14 @@ async fn found(leftovers: &OvnLeftovers) -> Vec<Leftover> {
 }
 
 /// An address goes only when the replica has heard that its load balancer is gone.
-async fn remove(leftovers: &OvnLeftovers, item: &Leftover) {
+pub(crate) async fn remove(leftovers: &OvnLeftovers, item: &Leftover) {
     eventually(&format!("{} is removed", item.id), SOON, async || leftovers.remove(item, &Term::alone("test")).await)
         .await
         .unwrap();
 }
 
 /// The Service goes while nobody serves it.
-async fn abandon(project: &Project, name: &str) {
+pub(crate) async fn abandon(project: &Project, name: &str) {
     let free = json!({ "metadata": { "finalizers": null } });
     project.services().patch(name, &PatchParams::default(), &Patch::Merge(free)).await.unwrap();
     project.services().delete(name, &DeleteParams::default()).await.unwrap();

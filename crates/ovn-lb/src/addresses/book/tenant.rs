@@ -96,6 +96,13 @@ impl Book {
         self.tenants_own(key).is_some()
     }
 
+    /// Whether this one names that `OvnEip` as its child.
+    pub(crate) fn has_child(&self, key: &EipKey, name: &str) -> bool {
+        let seen = self.holdings.get(key).and_then(|holding| holding.stored.as_ref());
+        let wish = seen.and_then(|seen| seen.wish.as_deref());
+        wish.is_some_and(|wish| wish.child_ref.as_deref() == Some(name))
+    }
+
     fn tenants_own(&self, key: &EipKey) -> Option<(&super::Holding, &Seen)> {
         let holding: &super::Holding = self.holdings.get(key)?;
         let ours = match holding.whose {
