@@ -31,7 +31,7 @@ pub(crate) fn page() -> String {
                 words.push(text);
             } else if let Some((_, value)) = line.strip_prefix("pub const ").and_then(|line| line.split_once(" = ")) {
                 let value = value.trim_end_matches(';').trim_matches('"');
-                writeln!(page, "| `{value}` | {} |", cell(&plain(&words.join(" "), &source))).unwrap();
+                writeln!(page, "| `{value}` | {} |", cell(&plain(&words.join(" "), body, &source))).unwrap();
                 words.clear();
             } else {
                 words.clear();
@@ -41,13 +41,15 @@ pub(crate) fn page() -> String {
     page
 }
 
-/// Links of the API documentation lead nowhere here: a constant is shown by its value, anything else by its name.
-fn plain(text: &str, source: &str) -> String {
+/// Links of the API documentation lead nowhere here: a constant is shown by its value, anything else by its name. That of
+/// its own module is meant before a namesake elsewhere.
+fn plain(text: &str, module: &str, source: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("[`") {
         let (name, after) = after.split_once("`]").unwrap();
-        let value = source.lines().find_map(|line| line.trim().strip_prefix(&format!("pub const {name}: &str = ")));
+        let defined = format!("pub const {name}: &str = ");
+        let value = module.lines().chain(source.lines()).find_map(|line| line.trim().strip_prefix(&defined));
         plain.push_str(before);
         write!(plain, "`{}`", value.map_or(name, |value| value.trim_end_matches(';').trim_matches('"'))).unwrap();
         rest = after.strip_prefix('(').and_then(|after| after.split_once(')')).map_or(after, |(_, after)| after);
