@@ -88,7 +88,8 @@ impl Candidate {
         loop {
             match timeout(self.patience(), self.cached()).await {
                 Ok(Ok(seen)) => {
-                    let wait = self.wait_before_taking(seen.as_ref(), &mut sighting);
+                    let ours = self.election.duration;
+                    let wait = wait_before_taking(ours, seen.as_ref(), &mut sighting, Moment::now());
                     if wait.is_zero() {
                         let is_new = seen.is_none() && sighting.is_none();
                         if let Some((lease, sent)) = self.take(seen).await {
@@ -104,27 +105,6 @@ impl Candidate {
             }
             sleep(LOOK).await;
         }
-    }
-
-    /// How long the lease must still stay as it is before it may be taken.
-    fn wait_before_taking(&self, seen: Option<&Lease>, sighting: &mut Option<Sighting>) -> Duration {
-        let spec = seen.and_then(|lease| lease.spec.as_ref());
-        let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
-        if seen.is_some() && holder.is_empty() {
-            return Duration::ZERO;
-        }
-        let sighting = match (seen, sighting) {
-            // Somebody deleted the Lease. Whoever held it does not know yet, and may write until it has run out.
-            (None, Some(before)) => before,
-            // Most likely the first start of all. The term knows that it is not sure.
-            (None, None) => return Duration::ZERO,
-            (Some(_), Some(before)) if before.spec.as_ref() == spec => before,
-            (Some(_), sighting) => sighting.insert(Sighting { spec: spec.cloned(), since: Moment::now() }),
-        };
-        // The holder may run with a longer lease than ours, for example during an upgrade.
-        let theirs = sighting.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
-        let theirs = theirs.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(0);
-        Moment::now().until(sighting.since + self.election.duration.max(Duration::from_secs(theirs)))
     }
 
     fn term(&self, sent: Moment, is_new: bool) -> Term {
@@ -274,6 +254,28 @@ impl Candidate {
     }
 }
 
+/// How long the lease must still stay as it is before it may be taken. The times that it says are those of another
+/// machine, whose clock may be wrong or jump: that they change is all that counts.
+fn wait_before_taking(ours: Duration, seen: Option<&Lease>, sighting: &mut Option<Sighting>, now: Moment) -> Duration {
+    let spec = seen.and_then(|lease| lease.spec.as_ref());
+    let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
+    if seen.is_some() && holder.is_empty() {
+        return Duration::ZERO;
+    }
+    let sighting = match (seen, sighting) {
+        // Somebody deleted the Lease. Whoever held it does not know yet, and may write until it has run out.
+        (None, Some(before)) => before,
+        // Most likely the first start of all. The term knows that it is not sure.
+        (None, None) => return Duration::ZERO,
+        (Some(_), Some(before)) if before.spec.as_ref() == spec => before,
+        (Some(_), sighting) => sighting.insert(Sighting { spec: spec.cloned(), since: now }),
+    };
+    // The holder may run with a longer lease than ours, for example during an upgrade.
+    let theirs = sighting.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+    let theirs = theirs.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(0);
+    now.until(sighting.since + ours.max(Duration::from_secs(theirs)))
+}
+
 fn freed(mut lease: Lease) -> Lease {
     if let Some(spec) = &mut lease.spec {
         spec.holder_identity = Some(String::new());
@@ -284,4 +286,52 @@ fn freed(mut lease: Lease) -> Lease {
 
 fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_conflict() || status.is_already_exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(15);
+
+    /// A Lease that was renewed then, by its holder's clock.
+    fn held(renewed: i64) -> Lease {
+        let renew_time = Some(MicroTime(Timestamp::from_second(renewed).unwrap()));
+        let spec = LeaseSpec {
+            holder_identity: Some("other".into()),
+            lease_duration_seconds: Some(15),
+            renew_time,
+            ..LeaseSpec::default()
+        };
+        Lease { spec: Some(spec), ..Lease::default() }
+    }
+
+    #[test]
+    fn whatever_the_clock_of_its_holder_does_a_lease_is_waited_for_since_it_last_changed() {
+        let began = Moment::now();
+        // Half a century behind, and a year ahead.
+        for clock in [0, Timestamp::now().as_second() + 31_536_000] {
+            let mut sighting = None;
+            let mut left = |clock: i64, second: u64| {
+                let now = began + Duration::from_secs(second);
+                wait_before_taking(LEASE, Some(&held(clock)), &mut sighting, now).as_secs()
+            };
+            assert_eq!((left(clock, 0), left(clock, 10)), (15, 5));
+            // It is renewed, and its clock was put back by an hour.
+            assert_eq!((left(clock - 3_600, 10), left(clock - 3_600, 24)), (15, 1));
+            assert_eq!(left(clock - 3_600, 25), 0);
+        }
+    }
+
+    #[test]
+    fn a_free_lease_is_taken_at_once_and_a_deleted_one_when_it_would_have_run_out() {
+        let (now, mut sighting) = (Moment::now(), None);
+        let minute = Duration::from_mins(1);
+        assert_eq!(wait_before_taking(LEASE, None, &mut sighting, now), Duration::ZERO, "the first start of all");
+        let mut longer = held(0);
+        longer.spec.as_mut().unwrap().lease_duration_seconds = Some(60);
+        assert_eq!(wait_before_taking(LEASE, Some(&longer), &mut sighting, now), minute);
+        assert_eq!(wait_before_taking(LEASE, None, &mut sighting, now + LEASE), minute - LEASE);
+        assert_eq!(wait_before_taking(LEASE, Some(&freed(longer)), &mut sighting, now), Duration::ZERO);
+    }
 }
