@@ -106,6 +106,37 @@ async fn the_owner_of_the_rows_tells_causes_apart_that_come_close_to_each_other(
 }
 
 #[tokio::test]
+async fn a_router_that_was_gone_for_a_while_is_blamed_when_it_is_back() {
+    let lab = Lab::new("routerless").await;
+    let controller = lab.spawn("owner", |command| command.args(["--kube-ovn-namespace", &lab.namespace]));
+    lab.until_leads(&controller).await;
+    for name in ["web", "api"] {
+        lab.create(name).await;
+        lab.until_served(name).await;
+    }
+    let before = lab.rows().await;
+    lab.northbound().nbctl(["lr-del", &lab.namespace]).await.unwrap();
+    // Between the two there is nothing that could be put right.
+    for name in ["web", "api"] {
+        eventually(&format!("{name} says that its router is gone"), SOON, async || {
+            let status = lab.services().get(name).await?.status;
+            let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
+            ensure!(conditions.iter().any(|condition| condition.reason == "RouterMissing"), "{conditions:?}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    }
+    lab.northbound().nbctl(["lr-add", &lab.namespace]).await.unwrap();
+    until_repaired(&controller, "router_detached", "router_recreated", 2.0).await;
+    let attached = lab.northbound().nbctl(["lr-lb-list", &lab.namespace]).await.unwrap();
+    for name in ["web", "api"] {
+        assert!(attached.contains(&format!("{}:80", lab.address(name).await)), "{attached}");
+    }
+    assert_eq!(lab.rows().await, before);
+}
+
+#[tokio::test]
 async fn drift_during_a_hand_over_is_put_right_and_told_by_the_successor() {
     let lab = Lab::with_lease("succeeded", SHORT_LEASE).await;
     let first = lab.spawn("first", |command| command);
