@@ -97,3 +97,20 @@ fn with_rest_of(mut new: Command, command: &Command) -> Command {
     }
     new
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_program_that_is_missing_is_named_with_what_installs_it() {
+        let missing = find("no-such-program", "ovn").unwrap_err().to_string();
+        assert_eq!(missing, "no-such-program is missing: run `hack/setup ovn`");
+        let mut which = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../hack/setup"));
+        let nowhere = std::env::temp_dir().join("groundcrew-no-cache");
+        which.args(["which", "kube-apiserver"]).env("XDG_CACHE_HOME", nowhere).env("PATH", "/usr/bin:/bin");
+        which.env_remove("KUBEBUILDER_ASSETS");
+        let missing = output(which).await.unwrap_err().to_string();
+        assert!(missing.contains("kube-apiserver is missing: run `hack/setup kube`"), "{missing}");
+    }
+}

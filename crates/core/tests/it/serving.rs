@@ -1,6 +1,9 @@
 //! What a Service gets, and how it gives it back.
 
+use std::net::IpAddr;
+
 use groundcrew_core::provider::{Frontend, Protocol};
+use k8s_openapi::api::core::v1::Service;
 use kube::api::DeleteParams;
 use serde_json::json;
 
@@ -24,7 +27,7 @@ async fn a_service_of_our_class_is_claimed_served_and_told_so() {
     assert_eq!((status.as_str(), reason.as_str()), ("True", "Served"));
 
     let wanted = lab.cloud.load_balancer(&lab.key("web")).unwrap();
-    assert_eq!(wanted.addresses, [address.parse::<std::net::IpAddr>().unwrap()]);
+    assert_eq!(wanted.addresses, [address.parse::<IpAddr>().unwrap()]);
     assert_eq!(wanted.frontends[0].protocol, Protocol::Tcp);
     assert_eq!(backends(&wanted.frontends[0]), ["10.0.0.1:8080"]);
     let kept: Vec<_> = wanted.ask.annotations.keys().map(|k| &**k).collect();
@@ -137,12 +140,27 @@ async fn a_service_made_anew_under_its_old_name_is_another_service() {
     assert!(lab.cloud.owner_uids().contains(&uid.parse().unwrap()), "{wanted:?}");
 }
 
+fn published(service: &Service) -> Vec<IpAddr> {
+    let ingress = service.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
+    ingress.into_iter().flatten().filter_map(|ingress| ingress.ip.as_ref()?.parse().ok()).collect()
+}
+
 #[tokio::test]
-async fn both_families_are_asked_for_and_published_in_order() {
-    let lab = Lab::new("families").await;
-    lab.create("web", json!({}), json!({ "groundcrew.dev/load-balancer-ips": "192.0.2.77" })).await;
+async fn addresses_can_be_asked_for_one_of_each_family_or_by_the_older_field() {
+    let lab = Lab::new("requested").await;
+    let asked = |ips: &str| json!({ "groundcrew.dev/load-balancer-ips": ips });
+    lab.create("one", json!({}), asked("192.0.2.77")).await;
+    lab.create("field", json!({ "loadBalancerIP": "192.0.2.78" }), json!({})).await;
+    lab.create("wins", json!({ "loadBalancerIP": "192.0.2.80" }), asked("192.0.2.79")).await;
+    let both = json!({ "ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"] });
+    lab.create("both", both, asked("192.0.2.81, 2001:db8::81")).await;
     let _controller = lab.controller(&[]).await;
-    assert_eq!(lab.until_served("web").await, "192.0.2.77");
+    for (name, address) in [("one", "192.0.2.77"), ("field", "192.0.2.78"), ("wins", "192.0.2.79")] {
+        assert_eq!(lab.until_served(name).await, address);
+    }
+    lab.until_served("both").await;
+    let expected: [IpAddr; 2] = ["192.0.2.81".parse().unwrap(), "2001:db8::81".parse().unwrap()];
+    assert_eq!(published(&lab.services().get("both").await.unwrap()), expected);
 }
 
 #[tokio::test]
@@ -171,13 +189,9 @@ async fn a_service_of_both_families_gets_an_address_of_each_in_its_own_order() {
     for (name, families) in [("six", ["IPv6", "IPv4"]), ("four", ["IPv4", "IPv6"])] {
         lab.create(name, json!({ "ipFamilyPolicy": "RequireDualStack", "ipFamilies": families }), json!({})).await;
         let published = lab
-            .until(name, "it has two addresses", |service| {
-                let ingress = service.status.as_ref()?.load_balancer.as_ref()?.ingress.clone()?;
-                let addresses: Vec<_> = ingress.into_iter().filter_map(|ingress| ingress.ip?.parse().ok()).collect();
-                (addresses.len() == 2).then_some(addresses)
-            })
+            .until(name, "it has two addresses", |service| Some(self::published(service)).filter(|all| all.len() == 2))
             .await;
-        let found = published.iter().map(|address: &std::net::IpAddr| if address.is_ipv6() { "IPv6" } else { "IPv4" });
+        let found = published.iter().map(|address| if address.is_ipv6() { "IPv6" } else { "IPv4" });
         assert_eq!(found.collect::<Vec<_>>(), families);
         assert_eq!(lab.cloud.load_balancer(&lab.key(name)).unwrap().addresses, published);
     }

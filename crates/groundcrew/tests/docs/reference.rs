@@ -33,6 +33,25 @@ fn the_reference_says_what_the_code_has() {
     );
 }
 
+#[test]
+fn every_flag_has_its_environment_twin() {
+    let page = commands();
+    let lines: Vec<_> = page.lines().collect();
+    let mut found = 0;
+    for (n, line) in lines.iter().enumerate() {
+        // `      --flag`, or `  -f, --flag`; its text is indented further, on the same line or on the next ones.
+        let long = line.strip_prefix("      --").or_else(|| line.strip_prefix("  -")?.get(1..)?.strip_prefix(", --"));
+        let Some(flag) = long.and_then(|flag| flag.split([' ', '[']).next()) else { continue };
+        let rest = lines[n + 1..].iter().take_while(|line| line.is_empty() || line.starts_with("          "));
+        let text = std::iter::once(line).chain(rest).flat_map(|line| line.split_whitespace()).collect::<Vec<_>>();
+        if !matches!(flag, "help" | "version") {
+            assert!(text.contains(&"[env:"), "--{flag}: {}", text.join(" "));
+            found += 1;
+        }
+    }
+    assert!(found > 100, "only {found} flags were found");
+}
+
 /// Every sub-command with what its `--help` prints.
 fn commands() -> String {
     let mut page = String::from("# Commands and flags\n\n");
