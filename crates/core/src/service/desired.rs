@@ -21,13 +21,14 @@ pub(crate) fn desired(
         let message = format!("{odd} is asked for, but spec.ipFamilies does not have its family");
         return Err(ProviderError::new(ErrorKind::Invalid, message));
     }
-    let share_with = match sharing::place(service, group) {
-        Place::First => None,
-        Place::With(owner) => Some(owner),
-        Place::Refused { port, holder } => {
-            let message = format!("port {}/{} of the shared address is taken by {holder}", port.port, port.protocol);
-            return Err(ProviderError::new(ErrorKind::Invalid, message).with_reason("PortConflict"));
-        }
+    // Who has no address yet gets none for a part of his ports.
+    if let Some(conflict) = sharing::conflict(service, group).filter(|_| addresses.is_empty()) {
+        return Err(conflict);
+    }
+    let (share_with, contested) = match sharing::place(service, group) {
+        Place::First => (None, Vec::new()),
+        Place::With(owner) => (Some(owner), Vec::new()),
+        Place::Refused { ports, holder } => (Some(holder), ports),
     };
     let slices: Vec<_> = slices.collect();
     Ok(Wanted {
@@ -40,7 +41,12 @@ pub(crate) fn desired(
             annotations: service.annotations.clone(),
         },
         addresses,
-        frontends: service.ports.iter().map(|port| frontend(port, &slices)).collect(),
+        frontends: service
+            .ports
+            .iter()
+            .filter(|port| !contested.contains(port))
+            .map(|port| frontend(port, &slices))
+            .collect(),
         traffic_policy: service.traffic_policy,
         affinity: service.affinity,
         source_ranges: service.source_ranges.to_vec(),

@@ -21,6 +21,7 @@ use super::names::{CLAIMED_BY, FINALIZER, PAUSED};
 use super::object::{Group, Service};
 use super::pending::Pending;
 use super::preview::outside;
+use super::sharing;
 use super::status::{self, Status};
 use super::wire;
 use crate::diff;
@@ -325,6 +326,11 @@ impl<P: LoadBalancers> Reconciler<P> {
             self.drifts.repaired(&service.owner, drift);
         }
         self.drifts.settled(&wanted);
+        // Served without the ports that others have: it is told which, like who gets nothing.
+        let conflict = sharing::conflict(service, &self.group(service));
+        if let Some(conflict) = conflict.filter(|_| !service.ingress.is_empty()) {
+            return Err(conflict);
+        }
         if reachable.realised == Realised::Awaited {
             // Written, and soon in effect: the provider has us look again. Until then no slot is held.
             return Ok(Outcome::Done);
@@ -394,14 +400,19 @@ impl<P: LoadBalancers> Reconciler<P> {
 
     /// What the Service wants on the addresses that it has published.
     pub(super) fn wanted(&self, service: &Service) -> Result<Wanted, ProviderError> {
+        let (group, addresses) = (self.group(service), self.class.addresses(service));
+        self.cache.with_slices(service.key(), |slices| desired(service, slices, &group, addresses))
+    }
+
+    /// With whom it shares its address.
+    fn group(&self, service: &Service) -> Vec<Arc<Service>> {
         let mut group = self.cache.group(service);
         if let Some(Group::Named(name)) = &service.group {
             // Who was served before it named the address is elsewhere, and stays there.
             let is_on = |member: &Service| member.ingress.is_empty() || self.provider.is_on(&member.owner, name);
             group.retain(|member| is_on(service) && is_on(member));
         }
-        let addresses = self.class.addresses(service);
-        self.cache.with_slices(service.key(), |slices| desired(service, slices, &group, addresses))
+        group
     }
 
     /// A Service without an address has nothing to compare.

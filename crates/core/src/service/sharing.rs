@@ -1,11 +1,13 @@
 //! Who gets a port of a shared address.
 //!
 //! Services of one namespace with the same sharing key share one address, and so do those that name the same one. Those
-//! that have published it come first, then the older ones; each gets in if its ports are free of those before it. The
-//! rule depends on the objects alone, so that every process and every restart comes to the same answer.
+//! that have published it come first, then the older ones; each gets in if its ports are free of those before it. One that
+//! is served and whose ports change so that somebody before it has one of them goes on without that one: two load balancers
+//! on one port would leave it to chance who answers. The rule depends on the objects alone, so that every process and every
+//! restart comes to the same answer.
 
 use super::object::{Port, Service};
-use crate::provider::Owner;
+use crate::provider::{ErrorKind, Owner, ProviderError};
 
 /// A Service's place in its group.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,11 +16,11 @@ pub(crate) enum Place<'a> {
     First,
     /// It takes the address of this one.
     With(Owner),
-    /// Somebody before it has one of its ports.
+    /// Others before it have some of its ports.
     Refused {
-        /// The contested port.
-        port: &'a Port,
-        /// Who has it.
+        /// The contested ones.
+        ports: Vec<&'a Port>,
+        /// Who has the first of them.
         holder: Owner,
     },
 }
@@ -28,30 +30,35 @@ pub(crate) fn place<'a>(service: &'a Service, group: &[impl AsRef<Service>]) -> 
         group.iter().map(AsRef::as_ref).filter(|m| m.load_balancer && !m.deleting).collect();
     members.sort_by_key(|m| (m.ingress.is_empty(), m.created, m.key()));
 
-    let mut accepted: Vec<&Service> = Vec::new();
+    let mut first: Option<&Service> = None;
+    let mut taken: Vec<(&Port, &Service)> = Vec::new();
     for member in members {
-        let contested = member.ports.iter().find_map(|port| {
-            let holder = accepted.iter().find(|other| other.ports.iter().any(|p| same(p, port)))?;
-            Some((port, holder.owner.clone()))
-        });
+        let holder = |port: &Port| taken.iter().find(|(other, _)| same(other, port)).map(|(_, holder)| *holder);
         if member.owner == service.owner {
-            return match (contested, accepted.first()) {
-                (Some((contested, holder)), _) => {
-                    // The same port, borrowed from `service` rather than from the group's copy of it.
-                    match service.ports.iter().find(|port| same(port, contested)) {
-                        Some(port) => Place::Refused { port, holder },
-                        None => Place::First,
-                    }
-                }
+            // The same ports, borrowed from `service` rather than from the group's copy of it.
+            let ports: Vec<_> = service.ports.iter().filter(|port| holder(port).is_some()).collect();
+            let refused_by = ports.first().and_then(|port| holder(port));
+            return match (refused_by, first) {
+                (Some(holder), _) => Place::Refused { ports, holder: holder.owner.clone() },
                 (None, Some(first)) => Place::With(first.owner.clone()),
                 (None, None) => Place::First,
             };
         }
-        if contested.is_none() {
-            accepted.push(member);
+        let (contested, free): (Vec<_>, Vec<_>) = member.ports.iter().partition(|port| holder(port).is_some());
+        if contested.is_empty() || !member.ingress.is_empty() {
+            first = first.or(Some(member));
+            taken.extend(free.into_iter().map(|port| (port, member)));
         }
     }
     Place::First
+}
+
+/// What the loser of a port is told.
+pub(crate) fn conflict(service: &Service, group: &[impl AsRef<Service>]) -> Option<ProviderError> {
+    let Place::Refused { ports, holder } = place(service, group) else { return None };
+    let port = ports.first()?;
+    let message = format!("port {}/{} of the shared address is taken by {holder}", port.port, port.protocol);
+    Some(ProviderError::new(ErrorKind::Invalid, message).with_reason("PortConflict"))
 }
 
 fn same(a: &Port, b: &Port) -> bool {

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use groundcrew_core::provider::{Frontend, Protocol};
+use groundcrew_core::testing::MemoryCloud;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::DeleteParams;
 use serde_json::json;
@@ -44,7 +45,7 @@ async fn backends_follow_the_slices() {
 
     let has = |want: &'static [&'static str]| {
         let key = lab.key("web");
-        move |cloud: &groundcrew_core::testing::MemoryCloud| {
+        move |cloud: &MemoryCloud| {
             cloud.load_balancer(&key).is_some_and(|wanted| backends(&wanted.frontends[0]) == want)
         }
     };
@@ -180,6 +181,39 @@ async fn services_with_one_sharing_key_share_an_address_and_the_younger_loses_a_
 
     lab.services().delete("first", &DeleteParams::default()).await.unwrap();
     assert_eq!(lab.until_served("third").await, shared, "the loser gets the port when its holder goes");
+}
+
+#[tokio::test]
+async fn who_is_served_and_loses_a_port_to_another_is_told_and_keeps_its_address_and_its_other_ports() {
+    let lab = Lab::new("contested").await;
+    let key = json!({ "groundcrew.dev/sharing-key": "front" });
+    let ports = |ports: &[u16]| {
+        let ports: Vec<_> = ports.iter().map(|port| json!({ "name": format!("p{port}"), "port": port })).collect();
+        json!({ "ports": ports })
+    };
+    let serves = |service: &str, ports: &'static [u16]| {
+        let key = lab.key(service);
+        move |cloud: &MemoryCloud| {
+            let served = cloud.load_balancer(&key).map(|wanted| wanted.frontends).unwrap_or_default();
+            served.iter().map(|frontend| frontend.port).eq(ports.iter().copied())
+        }
+    };
+    let _controller = lab.controller(&[]).await;
+    lab.create("older", ports(&[80]), key.clone()).await;
+    let shared = lab.until_served("older").await;
+    lab.create("younger", ports(&[443, 444]), key).await;
+    assert_eq!(lab.until_served("younger").await, shared);
+
+    lab.patch("older", json!({ "spec": ports(&[443]) })).await;
+    let message = lab.until_reason("younger", "PortConflict").await;
+    assert!(message.contains("443/tcp") && message.contains("/older"), "{message}");
+    lab.until_cloud("the older one has the port", serves("older", &[443])).await;
+    lab.until_cloud("the younger one has the other", serves("younger", &[444])).await;
+    assert_eq!(lab.until_served("younger").await, shared, "its address stays");
+
+    lab.patch("older", json!({ "spec": ports(&[80]) })).await;
+    lab.until_cloud("the younger one has both again", serves("younger", &[443, 444])).await;
+    lab.until_reason("younger", "NoEndpoints").await;
 }
 
 #[tokio::test]
