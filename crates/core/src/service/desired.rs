@@ -17,13 +17,8 @@ pub(crate) fn desired(
     if let Some(problem) = &service.problem {
         return Err(ProviderError::new(ErrorKind::Invalid, &**problem));
     }
-    if let Some(odd) = service.requested.iter().find(|address| !service.families.contains(**address)) {
-        let message = format!("{odd} is asked for, but spec.ipFamilies does not have its family");
-        return Err(ProviderError::new(ErrorKind::Invalid, message));
-    }
-    // Who has no address yet gets none for a part of his ports.
-    if let Some(conflict) = sharing::conflict(service, group).filter(|_| addresses.is_empty()) {
-        return Err(conflict);
+    if let Some(error) = trouble(service, group).filter(|_| addresses.is_empty()) {
+        return Err(error);
     }
     let (share_with, contested) = match sharing::place(service, group) {
         Place::First => (None, Vec::new()),
@@ -51,6 +46,18 @@ pub(crate) fn desired(
         affinity: service.affinity,
         source_ranges: service.source_ranges.to_vec(),
     })
+}
+
+/// What keeps a Service from getting an address. One that has its address keeps it, and is served as far as it can be: a
+/// living address does not change, whatever is asked for now, and ports that nobody else has are its own.
+pub(crate) fn trouble(service: &Service, group: &[impl AsRef<Service>]) -> Option<ProviderError> {
+    let odd_family = || {
+        let odd = service.requested.iter().find(|address| !service.families.contains(**address))?;
+        Some(format!("{odd} is asked for, but spec.ipFamilies does not have its family"))
+    };
+    let odd_request = service.odd_request.as_ref().map(ToString::to_string).or_else(odd_family);
+    let invalid = odd_request.map(|message| ProviderError::new(ErrorKind::Invalid, message));
+    invalid.or_else(|| sharing::conflict(service, group))
 }
 
 fn frontend(port: &Port, slices: &[&Slice]) -> Frontend {

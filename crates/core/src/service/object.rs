@@ -55,7 +55,9 @@ pub(crate) struct Service {
     pub(crate) annotations: Arc<Annotations>,
     pub(crate) ingress: Box<[Ingress]>,
     pub(crate) conditions: Box<[Condition]>,
-    /// The first thing in it that cannot be read, in words for its user.
+    /// Why nobody can tell which addresses it asks for, in words for its user.
+    pub(crate) odd_request: Option<Box<str>>,
+    /// The first other thing in it that cannot be read, likewise.
     pub(crate) problem: Option<Box<str>>,
 }
 
@@ -149,9 +151,9 @@ pub(crate) fn service(from: &wire::Service, reads: Reads, strings: &mut Strings)
     let spec = &from.spec;
     let key = ServiceKey::new(strings.share(meta.namespace.as_deref()?), strings.share(meta.name.as_deref()?));
     let annotation = |name: &str| meta.annotations.as_ref().and_then(|a| a.get(name)).map(String::as_str);
-    let mut problem = None;
+    let (mut odd_request, mut problem) = (None, None);
 
-    let requested = requested(spec, annotation(names::LOAD_BALANCER_IPS), &mut problem);
+    let requested = requested(spec, annotation(names::LOAD_BALANCER_IPS), &mut odd_request);
     let source_ranges = source_ranges(spec, &mut problem);
     let affinity = (spec.session_affinity.as_deref() == Some("ClientIP")).then(|| SessionAffinity {
         seconds: spec
@@ -190,6 +192,7 @@ pub(crate) fn service(from: &wire::Service, reads: Reads, strings: &mut Strings)
         annotations: if annotations.is_empty() { NONE.clone() } else { Arc::new(annotations) },
         ingress: ingress(&from.status),
         conditions: conditions(&from.status, strings),
+        odd_request: odd_request.map(Into::into),
         problem: problem.map(Into::into),
     })
 }

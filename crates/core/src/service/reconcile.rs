@@ -14,14 +14,13 @@ use tracing::{Instrument, debug, info, warn};
 
 use super::cache::Cache;
 use super::class::{Class, Intent};
-use super::desired::desired;
+use super::desired::{desired, trouble};
 use super::drift::{self, Drifts, Judgement};
 use super::metrics::ServiceMetrics;
 use super::names::{CLAIMED_BY, FINALIZER, PAUSED};
 use super::object::{Group, Service};
 use super::pending::Pending;
 use super::preview::outside;
-use super::sharing;
 use super::status::{self, Status};
 use super::wire;
 use crate::diff;
@@ -326,10 +325,9 @@ impl<P: LoadBalancers> Reconciler<P> {
             self.drifts.repaired(&service.owner, drift);
         }
         self.drifts.settled(&wanted);
-        // Served without the ports that others have: it is told which, like who gets nothing.
-        let conflict = sharing::conflict(service, &self.group(service));
-        if let Some(conflict) = conflict.filter(|_| !service.ingress.is_empty()) {
-            return Err(conflict);
+        // Who is served all the same is told, like who gets nothing because of it.
+        if let Some(error) = trouble(service, &self.group(service)).filter(|_| !service.ingress.is_empty()) {
+            return Err(error);
         }
         if reachable.realised == Realised::Awaited {
             // Written, and soon in effect: the provider has us look again. Until then no slot is held.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::provider::{ErrorKind, Owner, ProviderError};
+use groundcrew_core::testing::MemoryCloud;
 use groundcrew_testkit::eventually;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
@@ -96,6 +97,35 @@ async fn what_cannot_be_read_is_refused_in_words() {
     lab.create("two", json!({}), asked("192.0.2.1,192.0.2.2")).await;
     lab.until_reason("two", "Invalid").await;
     assert_eq!(lab.cloud.count(), 0, "nothing was made for any of them");
+}
+
+#[tokio::test]
+async fn a_wish_for_an_address_that_nobody_can_read_is_told_and_stops_nothing_that_is_served() {
+    let lab = Lab::new("typo").await;
+    lab.slice("web", "web", 80, &[("10.0.0.1", json!({}))]).await;
+    lab.create("web", json!({}), json!({})).await;
+    let _controller = lab.controller(&[]).await;
+    let address = lab.until_served("web").await;
+    let key = lab.key("web");
+    for (ips, said) in [("blue", "is not an IP address"), ("2001:db8::1", "spec.ipFamilies")] {
+        lab.patch("web", json!({ "metadata": { "annotations": { "groundcrew.dev/load-balancer-ips": ips } } })).await;
+        lab.until("web", &format!("it is told about {ips}"), |service| {
+            ready(service).filter(|(_, reason, message)| reason == "Invalid" && message.contains(said))
+        })
+        .await;
+        let backend = if ips == "blue" { "10.0.0.2" } else { "10.0.0.3" };
+        lab.slice("web", "web", 80, &[(backend, json!({}))]).await;
+        let serves = |cloud: &MemoryCloud| {
+            let wanted = cloud.load_balancer(&key);
+            wanted.is_some_and(|wanted| wanted.frontends[0].backends[0].address.to_string() == backend)
+        };
+        lab.until_cloud("it follows its endpoints", serves).await;
+        lab.cloud.lose(&key, true);
+        lab.until_cloud("it comes back", serves).await;
+    }
+    lab.patch("web", json!({ "metadata": { "annotations": { "groundcrew.dev/load-balancer-ips": null } } })).await;
+    lab.until_reason("web", "Served").await;
+    assert_eq!(lab.until_served("web").await, address);
 }
 
 #[tokio::test]
