@@ -7,7 +7,7 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
 
-use crate::harness::{Project, SOON, addresses};
+use crate::harness::{Project, SOON, addresses, get};
 
 async fn fails_and_recovers(
     name: &str,
@@ -43,6 +43,9 @@ async fn fails_and_recovers(
     .unwrap();
     let now = project.services().get("web").await.unwrap();
     assert_eq!(now.metadata.resource_version, before.metadata.resource_version, "who is served says so still");
+    for probe in ["/healthz", "/readyz"] {
+        assert_eq!(get(controller.admin, probe).await.unwrap().0, 200, "{probe}: a restart would help nobody");
+    }
 
     heal(&mut northbound).await;
     project.until_served("new").await;
