@@ -331,7 +331,7 @@ mod tests {
         let mut longer = held(0);
         longer.spec.as_mut().unwrap().lease_duration_seconds = Some(60);
         assert_eq!(wait_before_taking(LEASE, Some(&longer), &mut sighting, now), minute);
-        assert_eq!(wait_before_taking(LEASE, None, &mut sighting, now + LEASE), minute - LEASE);
+        assert_eq!(wait_before_taking(LEASE, None, &mut sighting, now + LEASE), minute.saturating_sub(LEASE));
         assert_eq!(wait_before_taking(LEASE, Some(&freed(longer)), &mut sighting, now), Duration::ZERO);
     }
 }

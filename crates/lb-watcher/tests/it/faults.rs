@@ -102,9 +102,13 @@ async fn against_a_writer_in_a_tight_loop_the_brake_holds_and_others_are_unaffec
     let project = Project::new("war").await;
     let calm = project.served("calm").await;
     project.served("web").await;
+    project.lease("controller-a").await;
     let manager = project.manager().await;
     let watcher = project.watcher(&[]).await;
     watcher.until_watches(2).await;
+    // It happens near that time, so it is told, too.
+    project.lease("controller-b").await;
+    watcher.until_metric("groundcrew_watcher_kube_ovn_changes_total", |n| n > 0.5).await;
 
     let at_war = Arc::new(AtomicBool::new(true));
     let (war, remotes, row) = (at_war.clone(), project.northbound.remotes(), project.row("web"));
@@ -117,7 +121,7 @@ async fn against_a_writer_in_a_tight_loop_the_brake_holds_and_others_are_unaffec
     }));
     // Ten rounds of some five commands each; within a minute they are a fight.
     let told = project.until_event_within(2 * SOON, "web", "DriftFlapping").await;
-    assert!(told.contains("10 repairs"), "{told}");
+    assert!(told.contains("10 repairs") && told.contains("controller-b became leader"), "{told}");
     assert!((watcher.metric("groundcrew_drift_flapping_services").await - 1.0).abs() < 0.1);
     let asked = manager.asked();
     assert!((10..=11).contains(&asked), "{asked} requests");
