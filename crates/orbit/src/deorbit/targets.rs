@@ -147,7 +147,11 @@ impl<'a> Targets<'a> {
                 // Another's data; nobody asked us about it.
                 continue;
             }
-            match spared(&claim.object, spec.policies.volumes, "volumes", spec) {
+            // With the claim its volume would go, whatever the label on that says.
+            let kept = bound
+                .filter(|volume| volume.object.keep)
+                .map(|volume| (format!("PersistentVolume {} has the label to keep it", volume.object.name), true));
+            match kept.or_else(|| spared(&claim.object, spec.policies.volumes, "volumes", spec)) {
                 Some(why) => {
                     if let Some(volume) = bound {
                         let why = format!("claim {} stays: {}", claim.object.key(), why.0);
@@ -207,7 +211,11 @@ impl<'a> Targets<'a> {
             if !served.drivers.contains(driver) {
                 continue;
             }
-            match spared(object, policy, "snapshots", spec) {
+            // As with a claim and its volume.
+            let kept = content.filter(|content| content.object.keep).map(|content| {
+                (format!("VolumeSnapshotContent {} has the label to keep it", content.object.name), true)
+            });
+            match kept.or_else(|| spared(object, policy, "snapshots", spec)) {
                 Some(why) => {
                     let kept = format!("VolumeSnapshot {} stays: {}", object.key(), why.0);
                     let handle = content.map(|content| content.handle.clone());

@@ -9,7 +9,7 @@ use serde_json::{from_value, json};
 
 use crate::deorbit::cloud::Sight;
 use crate::deorbit::judge::Evidence;
-use crate::deorbit::objects::{Claim, Object, Pod, Service, Volume};
+use crate::deorbit::objects::{Claim, Content, Object, Pod, Service, Snapshot, Volume};
 use crate::deorbit::observe::{Cluster, Life};
 use crate::deorbit::plan::View;
 use crate::deorbit::targets::{Served, targets};
@@ -83,6 +83,40 @@ fn a_pod_with_a_volume_of_its_own_goes_and_one_with_another_s_claim_stays() {
     let chosen = targets(&cluster, &DeorbitSpec::default(), &served());
     let names: Vec<_> = chosen.pods.iter().map(|pod| pod.object.name.as_str()).collect();
     assert_eq!(names, ["own"]);
+}
+
+fn content(name: &str, snapshot: &str, handle: &str) -> Content {
+    Content {
+        object: Object { name: name.into(), ..Object::default() },
+        driver: "cinder.csi.openstack.org".into(),
+        handle: handle.into(),
+        retained: false,
+        snapshot: format!("shop/{snapshot}"),
+    }
+}
+
+fn snapshot(name: &str) -> Snapshot {
+    Snapshot { object: object(name), claim: None }
+}
+
+/// Otherwise the driver removes what somebody asked to keep, as soon as the object is gone that holds it.
+#[test]
+fn the_label_on_a_volume_or_on_the_content_of_a_snapshot_keeps_the_claim_and_the_snapshot_too() {
+    let mut cluster = Cluster {
+        volumes: vec![volume("data", &json!({"csi": {"driver": "cinder.csi.openstack.org", "volumeHandle": "1"}}))],
+        claims: vec![claim("data", Some("data"), None)],
+        snapshots: vec![snapshot("yesterday")],
+        contents: vec![content("c", "yesterday", "2")],
+        ..Cluster::default()
+    };
+    let count = |cluster: &Cluster| {
+        let chosen = targets(cluster, &DeorbitSpec::default(), &served());
+        (chosen.claims.len() + chosen.snapshots.len(), chosen.spared.iter().filter(|one| one.wanted).count())
+    };
+    assert_eq!(count(&cluster), (2, 0));
+    cluster.volumes[0].object.keep = true;
+    cluster.contents[0].object.keep = true;
+    assert_eq!(count(&cluster), (0, 2));
 }
 
 fn service(name: &str, class: Option<&str>, claimed: Option<&str>) -> Service {
