@@ -41,6 +41,8 @@ pub struct Evidence<'a> {
     now: Timestamp,
     /// Volumes that a living claim, or nobody's deletion, holds, with the name of their `PersistentVolume`.
     used: BTreeMap<&'a str, &'a str>,
+    /// Snapshots and backups whose `VolumeSnapshot` nobody is deleting, with its name.
+    pictures: BTreeMap<&'a str, &'a str>,
 }
 
 impl<'a> Evidence<'a> {
@@ -71,6 +73,13 @@ impl<'a> Evidence<'a> {
         let used = cluster.volumes.iter().filter(|volume| {
             volume.object.terminating.is_none() && volume.claim.as_ref().is_none_or(|claim| claims.contains(claim))
         });
+        let snapshots: BTreeSet<_> = cluster
+            .snapshots
+            .iter()
+            .filter(|snapshot| snapshot.object.terminating.is_none())
+            .map(|snapshot| snapshot.object.key())
+            .collect();
+        let pictures = cluster.contents.iter().filter(|content| snapshots.contains(&content.snapshot));
         let mut kept: BTreeMap<&str, &KeptVolume> = BTreeMap::new();
         for volume in kept_volumes {
             // The stronger wish wins.
@@ -87,6 +96,7 @@ impl<'a> Evidence<'a> {
             known: cluster.volumes.iter().map(|volume| volume.handle.as_str()).collect(),
             now,
             used: used.map(|volume| (volume.handle.as_str(), volume.object.name.as_str())).collect(),
+            pictures: pictures.map(|content| (content.handle.as_str(), content.snapshot.as_str())).collect(),
         }
     }
 
@@ -143,6 +153,11 @@ impl<'a> Evidence<'a> {
             && let Some(volume) = self.used.get(leftover.id.as_str())
         {
             return Verdict::Report(format!("PersistentVolume {volume} is in use"));
+        }
+        if matches!(leftover.kind.class, LeftoverClass::Snapshot | LeftoverClass::Backup)
+            && let Some(snapshot) = self.pictures.get(leftover.id.as_str())
+        {
+            return Verdict::Report(format!("VolumeSnapshot {snapshot} is there and nobody deletes it"));
         }
         if is_unmarked(leftover) {
             return Verdict::Await(

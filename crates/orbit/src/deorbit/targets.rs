@@ -167,7 +167,11 @@ impl<'a> Targets<'a> {
     /// Only those whose content says that a cloud of this run has them: a snapshot of another's is another's data.
     fn choose_snapshots(&mut self, cluster: &'a Cluster, spec: &DeorbitSpec, served: &Served) {
         let policy = spec.policies.snapshots;
-        let contents: BTreeMap<_, _> = cluster.contents.iter().map(|one| (one.snapshot.as_str(), one)).collect();
+        // A content that is stuck or retained still has the name of a snapshot that is long gone, and of its namesake.
+        let mut contents: BTreeMap<&str, Vec<&Content>> = BTreeMap::new();
+        for content in &cluster.contents {
+            contents.entry(&content.snapshot).or_default().push(content);
+        }
         for content in cluster.contents.iter().filter(|one| !one.handle.is_empty() && (one.retained || one.object.keep))
         {
             let (handle, retained) = (content.handle.clone(), !content.object.keep);
@@ -197,9 +201,10 @@ impl<'a> Targets<'a> {
         }
         let drivers = claim_drivers(cluster);
         for Snapshot { object, claim } in &cluster.snapshots {
-            let content = contents.get(object.key().as_str());
+            let contents = contents.get(object.key().as_str()).map(Vec::as_slice).unwrap_or_default();
+            let foreign = contents.iter().find(|one| !served.drivers.contains(&one.driver));
             // One that has not come to anything yet may do so when its volume is gone.
-            let driver = match content {
+            let driver = match foreign.or(contents.first()) {
                 Some(content) => Some(content.driver.as_str()),
                 None => claim.as_ref().and_then(|claim| drivers.get(claim)).copied(),
             };
@@ -212,14 +217,17 @@ impl<'a> Targets<'a> {
                 continue;
             }
             // As with a claim and its volume.
-            let kept = content.filter(|content| content.object.keep).map(|content| {
+            let kept = contents.iter().find(|content| content.object.keep).map(|content| {
                 (format!("VolumeSnapshotContent {} has the label to keep it", content.object.name), true)
             });
             match kept.or_else(|| spared(object, policy, "snapshots", spec)) {
                 Some(why) => {
                     let kept = format!("VolumeSnapshot {} stays: {}", object.key(), why.0);
-                    let handle = content.map(|content| content.handle.clone());
-                    self.kept_volumes.extend(handle.map(|handle| KeptVolume { handle, why: kept, retained: false }));
+                    self.kept_volumes.extend(contents.iter().map(|content| KeptVolume {
+                        handle: content.handle.clone(),
+                        why: kept.clone(),
+                        retained: false,
+                    }));
                     self.spare("VolumeSnapshot", object, why);
                 }
                 None => self.snapshots.push(object),

@@ -119,6 +119,27 @@ fn the_label_on_a_volume_or_on_the_content_of_a_snapshot_keeps_the_claim_and_the
     assert_eq!(count(&cluster), (0, 2));
 }
 
+#[test]
+fn of_two_contents_that_name_one_snapshot_both_are_kept_with_it_and_one_of_another_s_spares_it() {
+    let mut kept = snapshot("yesterday");
+    kept.object.keep = true;
+    let mut cluster = Cluster {
+        snapshots: vec![kept],
+        contents: vec![content("new", "yesterday", "2"), content("old", "yesterday", "1")],
+        ..Cluster::default()
+    };
+    let chosen = targets(&cluster, &DeorbitSpec::default(), &served());
+    let handles: Vec<_> = chosen.kept_volumes.iter().map(|one| one.handle.as_str()).collect();
+    assert_eq!(handles, ["2", "1"]);
+    cluster.snapshots[0].object.keep = false;
+    for foreign in [0, 1] {
+        let mut cluster = cluster.clone();
+        cluster.contents[foreign].driver = "rbd.csi.ceph.com".into();
+        let chosen = targets(&cluster, &DeorbitSpec::default(), &served());
+        assert!(chosen.snapshots.is_empty(), "{:?}", chosen.snapshots);
+    }
+}
+
 fn service(name: &str, class: Option<&str>, claimed: Option<&str>) -> Service {
     let (class, claimed) = (class.map(Into::into), claimed.map(Into::into));
     Service { object: object(name), class, claimed, balancer: None, keeps_address: false, has_address: true }

@@ -4,7 +4,7 @@ use groundcrew_core::provider::{Leftover, LeftoverClass, LeftoverKind, User};
 use proptest::prelude::*;
 
 use crate::deorbit::judge::{Evidence, Verdict};
-use crate::deorbit::objects::{Claim, Object, Service, Volume};
+use crate::deorbit::objects::{Claim, Content, Object, Service, Snapshot, Volume};
 use crate::deorbit::observe::Cluster;
 
 fn now() -> jiff::Timestamp {
@@ -90,6 +90,25 @@ fn the_volume_of_a_living_claim_stays() {
     assert!(matches!(verdict(&with(vec![claim(false)]), &[], &leftover), Verdict::Report(_)));
     assert_eq!(verdict(&with(vec![claim(true)]), &[], &leftover), Verdict::Remove);
     assert_eq!(verdict(&with(vec![]), &[], &leftover), Verdict::Remove);
+}
+
+#[test]
+fn the_snapshot_and_the_backup_of_a_living_volume_snapshot_stay() {
+    let with = |going: bool| Cluster {
+        snapshots: vec![Snapshot { object: object("shop", "yesterday", going), claim: None }],
+        contents: vec![Content {
+            object: object("", "content", false),
+            driver: "d".into(),
+            handle: "handle".into(),
+            retained: false,
+            snapshot: "shop/yesterday".into(),
+        }],
+        ..Cluster::default()
+    };
+    for class in [LeftoverClass::Snapshot, LeftoverClass::Backup] {
+        assert!(matches!(verdict(&with(false), &[], &thing(class)), Verdict::Report(_)), "{class:?}");
+        assert_eq!(verdict(&with(true), &[], &thing(class)), Verdict::Remove, "{class:?}");
+    }
 }
 
 #[test]
