@@ -186,6 +186,11 @@ pub async fn run<B>(
 where
     B: AsyncFnOnce(&Runtime) -> Result<Clouds, StartError>,
 {
+    if runtime.dry_run {
+        // The object alone would have a controller in the cluster do all of it.
+        complain("error: --dry-run writes nothing, not even what asks for it: look with groundcrew deorbit plan");
+        return REFUSED;
+    }
     let spec = wish.spec();
     let total = match super::stage::Limits::read(&spec.budgets) {
         Ok(limits) => limits.total(),
@@ -274,6 +279,10 @@ pub async fn status(runtime: RuntimeArgs, shown: Shown) -> u8 {
 
 /// Puts everything back, if nothing was deleted yet.
 pub async fn abort(runtime: RuntimeArgs, args: Args, shown: Shown) -> u8 {
+    if runtime.dry_run {
+        complain("error: --dry-run writes nothing: look with groundcrew deorbit status");
+        return REFUSED;
+    }
     command(unmarked(runtime), LOOK, false, async move |runtime, done| {
         let api: Api<Deorbit> = Api::all(runtime.client.clone());
         let Some(deorbit) = api.get_opt(&shown.name).await? else {
@@ -305,4 +314,33 @@ pub async fn abort(runtime: RuntimeArgs, args: Args, shown: Shown) -> u8 {
 /// These touch nothing outside, so that they need not know the cluster's name there.
 fn unmarked(args: RuntimeArgs) -> RuntimeArgs {
     RuntimeArgs { cluster_id: args.cluster_id.or_else(|| Some("deorbit".into())), ..args }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        wish: Wish,
+        #[command(flatten)]
+        shown: Shown,
+        #[command(flatten)]
+        deorbit: Args,
+        #[command(flatten)]
+        runtime: RuntimeArgs,
+    }
+
+    #[tokio::test]
+    async fn a_dry_run_neither_asks_for_the_end_of_a_cluster_nor_aborts_it() {
+        let line = || Line::parse_from(["test", "--dry-run", "--kubeconfig", "/nowhere"]);
+        let Line { wish, shown, deorbit, runtime } = line();
+        let run = run(runtime, deorbit, wish, shown, None, async |_: &Runtime| Ok(Clouds::default()));
+        assert_eq!(Box::pin(run).await, REFUSED);
+        let Line { shown, deorbit, runtime, .. } = line();
+        assert_eq!(Box::pin(abort(runtime, deorbit, shown)).await, REFUSED);
+    }
 }
