@@ -110,6 +110,9 @@ impl Runner {
         let now = Timestamp::now();
         let spec = &deorbit.spec;
         let is_new = status.stages.is_empty();
+        if is_new {
+            forget(&mut status);
+        }
         let (limits, unreadable) = match Limits::read(&spec.budgets) {
             Ok(limits) => (limits, None),
             Err(why) if is_new => return self.refuse(deorbit, why, term).await,
@@ -451,6 +454,15 @@ impl Runner {
     }
 }
 
+/// What a plan noted, perhaps long ago and with other policies, is nothing that a run goes by: the Node of a route may be
+/// another cluster's by now.
+fn forget(status: &mut DeorbitStatus) {
+    status.kept_volumes.clear();
+    status.kept_addresses.clear();
+    status.unmarked.clear();
+    status.routes.clear();
+}
+
 /// What somebody wants to keep is noted while the object that says so is there.
 fn remember(status: &mut DeorbitStatus, targets: &Targets<'_>, sight: &Sight) {
     note(&mut status.kept_volumes, targets.kept_volumes.clone());
@@ -479,4 +491,27 @@ fn describe(status: &mut DeorbitStatus, view: &View<'_>, spec: &DeorbitSpec, fai
     status.stage = names.join(", ");
     let report = Report::new(view, spec, status, failures);
     status.left = u32::try_from(report.left()).unwrap_or(u32::MAX);
+}
+
+#[cfg(test)]
+mod tests {
+    use groundcrew_api::deorbit::KeptVolume;
+
+    use super::*;
+
+    #[test]
+    fn a_run_remembers_nothing_of_the_plan_that_it_was_before() {
+        let (handle, why) = ("1".to_owned(), "policies.volumes is keep".to_owned());
+        let thing =
+            UnmarkedThing { handle: "2".into(), kind: String::new(), name: String::new(), driver: String::new() };
+        let mut planned = DeorbitStatus {
+            kept_volumes: vec![KeptVolume { handle, why, retained: false }],
+            kept_addresses: vec!["shop/web".into()],
+            unmarked: vec![thing],
+            routes: vec!["router 100.100.1.0/24 10.180.1.1".into()],
+            ..DeorbitStatus::default()
+        };
+        forget(&mut planned);
+        assert_eq!(planned, DeorbitStatus::default());
+    }
 }
