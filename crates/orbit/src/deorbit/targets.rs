@@ -153,7 +153,9 @@ impl<'a> Targets<'a> {
                 .map(|volume| (format!("PersistentVolume {} has the label to keep it", volume.object.name), true));
             match kept.or_else(|| spared(&claim.object, spec.policies.volumes, "volumes", spec)) {
                 Some(why) => {
-                    if let Some(volume) = bound {
+                    // What a policy keeps is judged by the policy, which somebody may change meanwhile.
+                    let asked = claim.object.keep || spec.policies.volumes != Policy::Keep;
+                    if let Some(volume) = bound.filter(|_| asked) {
                         let why = format!("claim {} stays: {}", claim.object.key(), why.0);
                         self.kept_volumes.push(KeptVolume { handle: volume.handle.clone(), why, retained: false });
                     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use groundcrew_api::deorbit::{DeorbitSpec, StageName};
+use groundcrew_api::deorbit::{DeorbitSpec, Policies, Policy, StageName};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use serde_json::{from_value, json};
 
@@ -117,6 +117,30 @@ fn the_label_on_a_volume_or_on_the_content_of_a_snapshot_keeps_the_claim_and_the
     cluster.volumes[0].object.keep = true;
     cluster.contents[0].object.keep = true;
     assert_eq!(count(&cluster), (0, 2));
+}
+
+/// Otherwise they would count as kept, and the cluster as clean, after the policy is another.
+#[test]
+fn what_only_a_policy_keeps_is_not_noted_as_kept_and_what_a_label_or_a_namespace_keeps_is() {
+    let mut cluster = Cluster {
+        volumes: vec![volume("data", &json!({"csi": {"driver": "cinder.csi.openstack.org", "volumeHandle": "1"}}))],
+        claims: vec![claim("data", Some("data"), None)],
+        ..Cluster::default()
+    };
+    let policies = Policies { volumes: Policy::Keep, ..Policies::default() };
+    let mut spec = DeorbitSpec { policies, ..DeorbitSpec::default() };
+    let noted = |cluster: &Cluster, spec: &DeorbitSpec| {
+        let chosen = targets(cluster, spec, &served());
+        (chosen.claims.len(), chosen.kept_volumes.len())
+    };
+    assert_eq!(noted(&cluster, &spec), (0, 0));
+    cluster.claims[0].object.keep = true;
+    assert_eq!(noted(&cluster, &spec), (0, 1));
+    cluster.claims[0].object.keep = false;
+    spec.policies.volumes = Policy::Delete;
+    assert_eq!(noted(&cluster, &spec), (1, 0));
+    spec.protect.namespaces.push("shop".into());
+    assert_eq!(noted(&cluster, &spec), (0, 1));
 }
 
 #[test]
