@@ -56,7 +56,9 @@ pub fn find(cluster: &Cluster, served: &Served, sight: &Sight, is_new: bool) -> 
 /// one is waited for.
 #[must_use]
 pub fn due<'a>(noted: &'a [UnmarkedThing], cluster: &Cluster) -> Vec<&'a UnmarkedThing> {
-    let volumes = cluster.volumes.iter().filter(|one| !one.retained).map(|one| (OF_VOLUME, one.object.name.as_str()));
+    // A volume that no claim has goes with none.
+    let volumes = cluster.volumes.iter().filter(|one| !one.retained && one.claim.is_some());
+    let volumes = volumes.map(|one| (OF_VOLUME, one.object.name.as_str()));
     let contents =
         cluster.contents.iter().filter(|one| !one.retained).map(|one| (OF_SNAPSHOT, one.object.name.as_str()));
     let waited_for: BTreeSet<_> = volumes.chain(contents).collect();
@@ -87,5 +89,33 @@ pub fn leftover(thing: &UnmarkedThing, there: bool) -> Leftover {
         doubt: None,
         kept: false,
         command: if is_cinder(driver) { format!("openstack {noun} show {handle}") } else { String::new() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deorbit::objects::Object;
+
+    #[test]
+    fn a_volume_is_asked_for_unless_its_claim_takes_it_along() {
+        let with = |claim: Option<&str>, retained: bool| Cluster {
+            volumes: vec![Volume {
+                object: Object { name: "pv".into(), ..Object::default() },
+                driver: "cinder.csi.openstack.org".into(),
+                handle: "1".into(),
+                retained,
+                claim: claim.map(Into::into),
+            }],
+            ..Cluster::default()
+        };
+        let served = Served { drivers: BTreeSet::from(["cinder.csi.openstack.org".into()]), ..Served::default() };
+        for (claim, retained, asked) in [(Some("shop/data"), false, 0), (Some("shop/data"), true, 1), (None, false, 1)]
+        {
+            let cluster = with(claim, retained);
+            let noted = find(&cluster, &served, &Sight::default(), true);
+            assert_eq!((noted.len(), due(&noted, &cluster).len()), (1, asked), "{claim:?} {retained}");
+            assert_eq!(due(&noted, &Cluster::default()).len(), 1, "its object is gone");
+        }
     }
 }
