@@ -12,11 +12,12 @@ use super::{CLEAN, LEFTOVERS, REFUSED};
 #[must_use]
 pub fn exit(status: &DeorbitStatus) -> u8 {
     match status.phase {
-        Phase::Clean | Phase::Planned => CLEAN,
+        Phase::Clean => CLEAN,
         Phase::Leftovers if status.let_go => CLEAN,
         // With stages, it was not refused before something was done.
         Phase::Refused if status.stages.is_empty() => REFUSED,
-        Phase::Pending | Phase::Running | Phase::Leftovers | Phase::Refused => LEFTOVERS,
+        // A hook that asks after a plan must not let the cluster go.
+        Phase::Pending | Phase::Planned | Phase::Running | Phase::Leftovers | Phase::Refused => LEFTOVERS,
     }
 }
 
@@ -142,6 +143,7 @@ mod tests {
             (Phase::Leftovers, true, 0),
             (Phase::Refused, false, 4),
             (Phase::Running, false, 3),
+            (Phase::Planned, false, 3),
         ] {
             assert_eq!(exit(&status(phase, let_go)), code, "{phase:?}");
         }
