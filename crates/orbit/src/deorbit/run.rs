@@ -13,7 +13,7 @@ use groundcrew_core::provider::{ErrorKind, LeftoverClass, ProviderError};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tracing::{info, warn};
@@ -401,16 +401,30 @@ impl Runner {
             return Ok(());
         }
         let status = deorbit.status.clone().unwrap_or_default();
-        if status.irreversible_at.is_none() {
-            self.put_back(term).await?;
-        } else {
-            self.blocked = false;
-            freeze::unblock(&self.client, self.deadline, term).await?;
+        // What is blocked and stopped may be so for another by now, who puts it back or leaves it so.
+        if !self.is_taken_over(deorbit).await? {
+            if status.irreversible_at.is_none() {
+                self.put_back(term).await?;
+            } else {
+                self.blocked = false;
+                freeze::unblock(&self.client, self.deadline, term).await?;
+            }
         }
         let rest: Vec<_> = finalizers.into_iter().filter(|name| name != finalizer::DEORBIT).collect();
         self.set_finalizers(deorbit, &rest, term).await?;
         info!(deorbit = deorbit.name_any(), aborted = status.irreversible_at.is_none(), "ended by its deletion");
         Ok(())
+    }
+
+    /// Whether another Deorbit has begun with the cluster meanwhile.
+    async fn is_taken_over(&self, deorbit: &Deorbit) -> Result<bool, ProviderError> {
+        let api: Api<Deorbit> = Api::all(self.client.clone());
+        let params = ListParams::default();
+        let listed = tokio::time::timeout(self.deadline, api.list(&params)).await;
+        let listed =
+            listed.map_err(|_| ProviderError::new(ErrorKind::Unavailable, "cannot list Deorbits: no answer"))?;
+        let all = listed.map_err(|error| ProviderError::from_kube("cannot list Deorbits", &error))?.items;
+        Ok(all.iter().any(|other| takes_over(other, deorbit)))
     }
 
     /// Lifts the block, and brings back what was stopped.
@@ -452,6 +466,12 @@ impl Runner {
         };
         Ok(term.write(self.deadline, write).await?)
     }
+}
+
+/// Whether a Deorbit has begun, and has not ended, with the cluster that this one leaves.
+fn takes_over(other: &Deorbit, from: &Deorbit) -> bool {
+    let has_begun = other.finalizers().iter().any(|name| name == finalizer::DEORBIT);
+    other.metadata.uid != from.metadata.uid && has_begun && super::wants_the_cluster(other)
 }
 
 /// What a plan noted, perhaps long ago and with other policies, is nothing that a run goes by: the Node of a route may be
@@ -498,6 +518,31 @@ mod tests {
     use groundcrew_api::deorbit::KeptVolume;
 
     use super::*;
+
+    fn deorbit(uid: &str, phase: Phase) -> Deorbit {
+        let mut deorbit = Deorbit::new(uid, DeorbitSpec::default());
+        deorbit.metadata.uid = Some(uid.into());
+        deorbit.metadata.finalizers = Some(vec![finalizer::DEORBIT.into()]);
+        deorbit.status = Some(DeorbitStatus { phase, let_go: phase == Phase::Clean, ..DeorbitStatus::default() });
+        deorbit
+    }
+
+    #[test]
+    fn only_one_that_has_begun_and_not_ended_takes_the_cluster_over() {
+        let refused = deorbit("refused", Phase::Refused);
+        for (phase, expected) in
+            [(Phase::Running, true), (Phase::Leftovers, true), (Phase::Clean, false), (Phase::Refused, false)]
+        {
+            assert_eq!(takes_over(&deorbit("other", phase), &refused), expected, "{phase:?}");
+        }
+        assert!(!takes_over(&deorbit("refused", Phase::Running), &refused), "itself");
+        let mut other = deorbit("other", Phase::Running);
+        other.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        assert!(!takes_over(&other, &refused), "it goes as well");
+        let mut other = deorbit("other", Phase::Pending);
+        other.metadata.finalizers = None;
+        assert!(!takes_over(&other, &refused), "it has changed nothing yet");
+    }
 
     #[test]
     fn a_run_remembers_nothing_of_the_plan_that_it_was_before() {
