@@ -110,36 +110,18 @@ impl Hands<'_> {
         }
     }
 
-    /// The note and the change are one write: there is no moment in which one is there without the other.
     async fn stop(&self, workload: &Workload) -> Result<(), ProviderError> {
-        let before = workload.before.clone().unwrap_or_else(|| workload.wants.to_string());
-        let patch = json!({
-            "metadata": {
-                "uid": workload.object.uid,
-                "resourceVersion": workload.object.version,
-                "annotations": { annotation::BEFORE_DEORBIT: before },
-            },
-            "spec": wanting(workload.kind, 0),
-        });
-        self.patch(&workload_resource(workload.kind), &workload.object, &patch).await
+        self.patch(&workload_resource(workload.kind), &workload.object, &stopped(workload)).await
     }
 
     /// As it was before [`stop`](Self::stop).
     pub async fn restore(&self, workload: &Workload) -> Result<(), ProviderError> {
-        let Some(before) = workload.before.as_deref() else { return Ok(()) };
-        let before = before.parse().map_err(|_| {
-            let key = workload.object.key();
-            ProviderError::new(ErrorKind::Invalid, format!("{key}: {} is no number", annotation::BEFORE_DEORBIT))
-        })?;
-        let patch = json!({
-            "metadata": {
-                "uid": workload.object.uid,
-                "resourceVersion": workload.object.version,
-                "annotations": { annotation::BEFORE_DEORBIT: null },
-            },
-            "spec": wanting(workload.kind, before),
-        });
-        self.patch(&workload_resource(workload.kind), &workload.object, &patch).await
+        if let Some(patch) = restored(workload) {
+            return self.patch(&workload_resource(workload.kind), &workload.object, &patch).await;
+        }
+        // Tried for ever, it would hold up the end of the abort, and come to nothing.
+        warn!(workload = workload.object.key(), "not put back: {} is no number", annotation::BEFORE_DEORBIT);
+        Ok(())
     }
 
     async fn patch(&self, resource: &ApiResource, object: &Object, patch: &Value) -> Result<(), ProviderError> {
@@ -213,6 +195,36 @@ fn workload_resource(kind: WorkloadKind) -> ApiResource {
     }
 }
 
+/// The note and the change are one write: there is no moment in which one is there without the other. A note of an earlier
+/// run says nothing about what wants pods now.
+fn stopped(workload: &Workload) -> Value {
+    json!({
+        "metadata": {
+            "uid": workload.object.uid,
+            "resourceVersion": workload.object.version,
+            "annotations": { annotation::BEFORE_DEORBIT: workload.wants.to_string() },
+        },
+        "spec": wanting(workload.kind, 0),
+    })
+}
+
+/// `None` if nobody can tell how it was. What somebody has started again meanwhile is as they want it, and only loses the
+/// note.
+fn restored(workload: &Workload) -> Option<Value> {
+    let mut patch = json!({
+        "metadata": {
+            "uid": workload.object.uid,
+            "resourceVersion": workload.object.version,
+            "annotations": { annotation::BEFORE_DEORBIT: null },
+        },
+    });
+    if workload.wants == 0 {
+        let before = workload.before.as_deref()?.parse::<i32>().ok().filter(|wants| *wants >= 0)?;
+        patch["spec"] = wanting(workload.kind, before);
+    }
+    Some(patch)
+}
+
 fn wanting(kind: WorkloadKind, wants: i32) -> Value {
     match kind {
         WorkloadKind::CronJob | WorkloadKind::Job => json!({ "suspend": wants == 0 }),
@@ -229,6 +241,46 @@ impl Applied {
                 self.notes.entry(step.stage()).or_insert_with(|| format!("{step}: {error}"));
                 self.failures.0.insert(step.subject(), error.to_string());
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workload(wants: i32, before: &str) -> Workload {
+        Workload {
+            kind: WorkloadKind::StatefulSet,
+            object: Object::default(),
+            wants,
+            before: Some(before.into()),
+            claims: Vec::new(),
+            templates: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_stopped_again_is_noted_as_it_was_the_last_time() {
+        let patch = stopped(&workload(5, "3"));
+        assert_eq!(patch["metadata"]["annotations"][annotation::BEFORE_DEORBIT], "5");
+        assert_eq!(patch["spec"]["replicas"], 0);
+    }
+
+    #[test]
+    fn an_abort_brings_back_what_is_stopped_and_changes_nothing_that_somebody_started_again() {
+        assert_eq!(restored(&workload(0, "3")).unwrap()["spec"], json!({ "replicas": 3 }));
+        for before in ["3", "many"] {
+            let patch = restored(&workload(5, before)).unwrap();
+            assert_eq!(patch.get("spec"), None);
+            assert!(patch["metadata"]["annotations"][annotation::BEFORE_DEORBIT].is_null());
+        }
+    }
+
+    #[test]
+    fn a_note_that_nobody_can_read_holds_up_no_abort() {
+        for before in ["", "many", "-1", "99999999999"] {
+            assert_eq!(restored(&workload(0, before)), None, "{before}");
         }
     }
 }
