@@ -23,7 +23,7 @@ use super::plan::{Kind, Step};
 /// Writes at once. An API server takes hundreds; its webhooks may not.
 const AT_ONCE: usize = 16;
 
-/// For all things outside in one pass; the rest has its turn in the next.
+/// For all objects in one pass, and for all things outside; the rest has its turn in the next, after a look at the clocks.
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// Why steps failed, by what they are about.
@@ -70,17 +70,23 @@ pub struct Hands<'a> {
 
 impl Hands<'_> {
     /// Objects side by side, things outside one after the other in the order of the plan; but what failed in the `last`
-    /// pass comes after what was not tried then, so that one thing which always fails holds up nothing else.
+    /// pass comes after what was not tried then, so that what always fails holds up nothing else.
     pub async fn apply(&self, steps: Vec<Step>, last: &Failures) -> Applied {
-        let (mut outside, inside): (Vec<_>, Vec<_>) =
+        let (mut outside, mut inside): (Vec<_>, Vec<_>) =
             steps.into_iter().partition(|step| matches!(step, Step::Remove(_) | Step::Release { .. }));
-        outside.sort_by_key(|step| last.0.contains_key(&step.subject()));
+        for steps in [&mut outside, &mut inside] {
+            steps.sort_by_key(|step| last.0.contains_key(&step.subject()));
+        }
         let mut applied = Applied::default();
+        let until = Instant::now() + LONGEST;
         let done = stream::iter(inside).map(|step| async move {
+            if Instant::now() >= until {
+                return None;
+            }
             let done = self.step(&step).await;
-            (step, done)
+            Some((step, done))
         });
-        for (step, done) in done.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await {
+        for (step, done) in done.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await.into_iter().flatten() {
             applied.note(&step, done);
         }
         let until = Instant::now() + LONGEST;

@@ -11,11 +11,12 @@ use groundcrew_core::leader::Term;
 use groundcrew_core::provider::{
     ErrorKind, Leftover, LeftoverClass, LeftoverKind, Leftovers, Listing, Named, Presence, ProviderError,
 };
+use tokio::time::Instant;
 
 use super::targets::Served;
 use super::unmarked;
 
-/// One listing. A client gives up on single calls long before.
+/// One listing, or as many questions as there are about single things. A client gives up on single calls long before.
 const DEADLINE: Duration = Duration::from_mins(2);
 /// Single things that are asked for at once.
 const AT_ONCE: usize = 8;
@@ -150,9 +151,12 @@ impl Clouds {
     /// find out. Gives those that are gone. One call for each, so that only those are asked for whose objects are gone.
     pub async fn look_for(&self, things: Vec<UnmarkedThing>, sight: &mut Sight) -> Vec<UnmarkedThing> {
         let mut gone = Vec::new();
+        // All of them together: each would wait just as long, and the clocks are looked at between passes only.
+        let until = Instant::now() + DEADLINE;
         let asked = stream::iter(things).map(|thing| async move {
-            let presence = self.presence(&unmarked::named(&thing)).await;
-            (thing, presence)
+            let told = tokio::time::timeout_at(until, self.presence(&unmarked::named(&thing))).await;
+            let silent = |_| Err(ProviderError::new(ErrorKind::Unavailable, "no answer in time"));
+            (thing, told.unwrap_or_else(silent))
         });
         let mut told: Vec<_> = asked.buffer_unordered(AT_ONCE).collect().await;
         told.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -172,12 +176,66 @@ impl Clouds {
     pub async fn remove(&self, leftover: &Leftover, term: &Term) -> Result<(), ProviderError> {
         let cloud = self.0.iter().find(|cloud| cloud.kinds().contains(&leftover.kind));
         let unknown = || ProviderError::new(ErrorKind::Invalid, format!("nobody knows {}", leftover.kind.name));
-        cloud.ok_or_else(unknown)?.remove(leftover, term).await
+        // One thing may take many calls, as a group that is on many ports.
+        let removed = tokio::time::timeout(DEADLINE, cloud.ok_or_else(unknown)?.remove(leftover, term)).await;
+        removed.unwrap_or_else(|_| {
+            let message = format!("not done within {} s; the next look shows how far it came", DEADLINE.as_secs());
+            Err(ProviderError::new(ErrorKind::Unavailable, message).with_maybe_applied(true))
+        })
     }
 
     /// What they know at all.
     #[must_use]
     pub fn kinds(&self) -> BTreeSet<LeftoverClass> {
         self.0.iter().flat_map(|cloud| cloud.kinds()).map(|kind| kind.class).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIND: LeftoverKind = LeftoverKind { name: "thing", class: LeftoverClass::Volume };
+
+    /// A cloud that takes every question and answers none.
+    struct Silent;
+
+    impl Leftovers for Silent {
+        fn kinds(&self) -> &'static [LeftoverKind] {
+            &[KIND]
+        }
+
+        async fn find(&self) -> Result<Listing<Leftover>, ProviderError> {
+            std::future::pending().await
+        }
+
+        async fn presence(&self, _: &Named) -> Result<Presence, ProviderError> {
+            std::future::pending().await
+        }
+
+        async fn remove(&self, _: &Leftover, _: &Term) -> Result<(), ProviderError> {
+            std::future::pending().await
+        }
+    }
+
+    fn thing(number: usize) -> UnmarkedThing {
+        let (kind, name) = ("PersistentVolume".into(), format!("pv-{number}"));
+        UnmarkedThing { kind, name, driver: "driver".into(), handle: number.to_string() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_questions_to_a_cloud_that_never_answers_take_as_long_as_one() {
+        let (clouds, mut sight, began) = (Clouds::default().with(Silent), Sight::default(), Instant::now());
+        let gone = clouds.look_for((0..100).map(thing).collect(), &mut sight).await;
+        assert_eq!((gone.len(), sight.items.len(), sight.gaps.len()), (0, 0, 100));
+        assert!(began.elapsed() < DEADLINE * 2, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_that_never_ends_is_left() {
+        let clouds = Clouds::default().with(Silent);
+        let leftover = Leftover { kind: KIND, ..unmarked::leftover(&thing(1), true) };
+        let error = clouds.remove(&leftover, &Term::alone("test")).await.unwrap_err();
+        assert_eq!((error.kind(), error.maybe_applied()), (ErrorKind::Unavailable, true));
     }
 }
