@@ -445,27 +445,34 @@ impl Runner {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Only what changed, and only over what was read: a pass that is older than another's loses.
+    /// Only what changed, and only over what was read: a pass that is older than another's loses. So does one whose Deorbit
+    /// was changed or deleted during a long look, and does nothing: it may be about to delete what is to stay now.
     async fn write(&self, deorbit: &Deorbit, status: &DeorbitStatus, term: &Term) -> Result<(), ProviderError> {
-        if deorbit.status.as_ref() == Some(status) {
-            return Ok(());
-        }
         let api: Api<Deorbit> = Api::all(self.client.clone());
         let name = deorbit.name_any();
         // The finalizer may have moved the version since.
         let told = |error: kube::Error| ProviderError::from_kube("cannot write the status of Deorbit", &error);
         let write = async {
             let mut now = api.get(&name).await.map_err(told)?;
-            let ends = now.metadata.deletion_timestamp.is_some() && deorbit.metadata.deletion_timestamp.is_none();
-            if ends || now.metadata.uid != deorbit.metadata.uid || now.status != deorbit.status {
+            if !is_as_read(&now, deorbit) {
                 let message = format!("Deorbit {name} was changed by another");
                 return Err(ProviderError::new(ErrorKind::Conflict, message));
+            }
+            if now.status.as_ref() == Some(status) {
+                return Ok(());
             }
             now.status = Some(status.clone());
             api.replace_status(&name, &PostParams::default(), &now).await.map(drop).map_err(told)
         };
         Ok(term.write(self.deadline, write).await?)
     }
+}
+
+/// Whether a Deorbit is still the one that a pass has gone by.
+fn is_as_read(now: &Deorbit, read: &Deorbit) -> bool {
+    let ends = |one: &Deorbit| one.metadata.deletion_timestamp.is_some();
+    let asks = |one: &Deorbit| (one.metadata.uid.clone(), one.metadata.generation, ends(one));
+    asks(now) == asks(read) && now.status == read.status
 }
 
 /// Whether a Deorbit has begun, and has not ended, with the cluster that this one leaves.
@@ -542,6 +549,26 @@ mod tests {
         let mut other = deorbit("other", Phase::Pending);
         other.metadata.finalizers = None;
         assert!(!takes_over(&other, &refused), "it has changed nothing yet");
+    }
+
+    #[test]
+    fn a_pass_goes_for_nothing_when_somebody_has_asked_for_something_else_meanwhile() {
+        let read = deorbit("one", Phase::Running);
+        assert!(is_as_read(&read.clone(), &read));
+        let changes: [fn(&mut Deorbit); 4] = [
+            |now| now.metadata.uid = Some("another".into()),
+            |now| now.metadata.generation = Some(2),
+            |now| now.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH)),
+            |now| now.status = None,
+        ];
+        for change in changes {
+            let mut now = read.clone();
+            change(&mut now);
+            assert!(!is_as_read(&now, &read), "{now:?}");
+        }
+        let mut moved = read.clone();
+        moved.metadata.resource_version = Some("2".into());
+        assert!(is_as_read(&moved, &read), "the finalizer moves it");
     }
 
     #[test]
