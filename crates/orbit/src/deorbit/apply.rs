@@ -83,7 +83,7 @@ impl Hands<'_> {
             if Instant::now() >= until {
                 return None;
             }
-            let done = self.step(&step).await;
+            let done = self.step(&step, last).await;
             Some((step, done))
         });
         for (step, done) in done.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await.into_iter().flatten() {
@@ -91,7 +91,7 @@ impl Hands<'_> {
         }
         let until = Instant::now() + LONGEST;
         for step in outside {
-            let done = self.step(&step).await;
+            let done = self.step(&step, last).await;
             applied.removed += usize::from(done.is_ok() && matches!(step, Step::Remove(_)));
             // Each further call would wait just as long, and the clocks are looked at between passes only.
             let silent = done.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unavailable);
@@ -103,14 +103,18 @@ impl Hands<'_> {
         applied
     }
 
-    async fn step(&self, step: &Step) -> Result<(), ProviderError> {
+    async fn step(&self, step: &Step, last: &Failures) -> Result<(), ProviderError> {
         match step {
             Step::Stop(workload) => self.stop(workload).await,
             Step::KeepAddress(object) => {
                 let patch = json!({ "metadata": { "uid": object.uid, "annotations": { KEEP_ADDRESS: "true" } } });
                 self.patch(&Kind::Service.resource(), object, &patch).await
             }
-            Step::Delete { kind, object, force } => self.delete(*kind, object, *force).await,
+            Step::Delete { kind, object, force } => {
+                // What did not go the last time may change all the time, as a Pod does of which its node tells.
+                let as_seen = *kind != Kind::Pod && !last.0.contains_key(&step.subject());
+                self.delete(*kind, object, &order(object, *force, as_seen)).await
+            }
             Step::Release { kind, object, finalizers, named } => self.release(*kind, object, finalizers, named).await,
             Step::Remove(leftover) => self.clouds.remove(leftover, self.term).await,
         }
@@ -141,14 +145,10 @@ impl Hands<'_> {
         Ok(self.term.write(self.deadline, write).await?)
     }
 
-    /// This very object: a namesake that was made since is looked at first.
-    async fn delete(&self, kind: Kind, object: &Object, force: bool) -> Result<(), ProviderError> {
+    async fn delete(&self, kind: Kind, object: &Object, params: &DeleteParams) -> Result<(), ProviderError> {
         let api = self.api(&kind.resource(), object);
-        let mut params = DeleteParams::background();
-        params.preconditions = Some(Preconditions { uid: Some(object.uid.clone()), resource_version: None });
-        params.grace_period_seconds = force.then_some(0);
         let write = async {
-            match api.delete(&object.name, &params).await {
+            match api.delete(&object.name, params).await {
                 Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
                 written => written.map(drop).map_err(|error| ProviderError::from_kube("cannot delete it", &error)),
             }
@@ -169,7 +169,7 @@ impl Hands<'_> {
             Presence::Unknown => return Err(kept("nobody can tell whether what it stands for is gone")),
         }
         if object.terminating.is_none() {
-            return self.delete(kind, object, false).await;
+            return self.delete(kind, object, &order(object, false, false)).await;
         }
         let rest: Vec<_> = object.finalizers.iter().filter(|name| !finalizers.contains(name)).collect();
         let patch = json!({
@@ -189,6 +189,16 @@ impl Hands<'_> {
 
 fn kept(why: &str) -> ProviderError {
     ProviderError::new(ErrorKind::Conflict, why)
+}
+
+/// This very object: a namesake that was made since is looked at first. As it was seen if that can be: somebody may have asked
+/// to keep it during a long look.
+fn order(object: &Object, force: bool, as_seen: bool) -> DeleteParams {
+    let mut params = DeleteParams::background();
+    let resource_version = as_seen.then(|| object.version.clone());
+    params.preconditions = Some(Preconditions { uid: Some(object.uid.clone()), resource_version });
+    params.grace_period_seconds = force.then_some(0);
+    params
 }
 
 fn workload_resource(kind: WorkloadKind) -> ApiResource {
@@ -264,6 +274,17 @@ mod tests {
             claims: Vec::new(),
             templates: Vec::new(),
         }
+    }
+
+    #[test]
+    fn only_the_object_that_was_seen_is_deleted_and_as_it_was_seen_if_that_can_be() {
+        let object = Object { uid: "uid".into(), version: "7".into(), ..Object::default() };
+        for (as_seen, version) in [(true, Some("7")), (false, None)] {
+            let known = order(&object, false, as_seen).preconditions.unwrap();
+            assert_eq!((known.uid.as_deref(), known.resource_version.as_deref()), (Some("uid"), version));
+        }
+        assert_eq!(order(&object, true, false).grace_period_seconds, Some(0));
+        assert_eq!(order(&object, false, false).grace_period_seconds, None);
     }
 
     #[test]
