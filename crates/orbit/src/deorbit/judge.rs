@@ -69,9 +69,10 @@ impl<'a> Evidence<'a> {
             .filter(|claim| claim.object.terminating.is_none())
             .map(|claim| claim.object.key())
             .collect();
-        // A volume whose claim is gone or going is on its way; any other is somebody's.
-        let used = cluster.volumes.iter().filter(|volume| {
-            volume.object.terminating.is_none() && volume.claim.as_ref().is_none_or(|claim| claims.contains(claim))
+        // A volume whose claim is gone or going is on its way; any other is somebody's, although its object may be going.
+        let used = cluster.volumes.iter().filter(|volume| match &volume.claim {
+            Some(claim) => claims.contains(claim),
+            None => volume.object.terminating.is_none(),
         });
         let snapshots: BTreeSet<_> = cluster
             .snapshots

@@ -90,6 +90,10 @@ fn the_volume_of_a_living_claim_stays() {
     assert!(matches!(verdict(&with(vec![claim(false)]), &[], &leftover), Verdict::Report(_)));
     assert_eq!(verdict(&with(vec![claim(true)]), &[], &leftover), Verdict::Remove);
     assert_eq!(verdict(&with(vec![]), &[], &leftover), Verdict::Remove);
+    // Somebody deleted the object, which waits for its claim.
+    let mut held = with(vec![claim(false)]);
+    held.volumes[0].object.terminating = Some(now());
+    assert!(matches!(verdict(&held, &[], &leftover), Verdict::Report(_)));
 }
 
 #[test]
