@@ -87,6 +87,16 @@ fn wrong_cloud(
             balancers.len()
         ));
     }
+    if !known.contains(&LeftoverClass::Volume) {
+        // Also of those that are on their way out: nobody would see where they stop.
+        let volumes = cluster.volumes.iter().map(|volume| &volume.driver);
+        if volumes.chain(cluster.contents.iter().map(|content| &content.driver)).any(|driver| is_cinder(driver)) {
+            wrong.push(
+                "there are volumes or snapshots of Cinder's, and nobody to look for those: give --csi-cluster".into(),
+            );
+        }
+        return wrong;
+    }
     let claims: BTreeSet<_> =
         cluster.claims.iter().filter(|one| one.object.terminating.is_none()).map(|one| one.object.key()).collect();
     let volumes = cluster.volumes.iter().filter(|volume| {
@@ -94,12 +104,7 @@ fn wrong_cloud(
         is_cinder(&volume.driver) && volume.object.terminating.is_none() && stays
     });
     let handles: Vec<_> = volumes.map(|volume| volume.handle.as_str()).collect();
-    if handles.is_empty() {
-        return wrong;
-    }
-    if !known.contains(&LeftoverClass::Volume) {
-        wrong.push("there are volumes of Cinder's, and nobody to look for those: give --csi-cluster".into());
-    } else if !handles.iter().any(|id| seen.contains(id)) {
+    if !handles.is_empty() && !handles.iter().any(|id| seen.contains(id)) {
         wrong.push(format!(
             "the cloud shows none of the {} volumes that PersistentVolumes name: is it the right project, region and --csi-cluster?",
             handles.len()

@@ -7,7 +7,7 @@ use groundcrew_api::deorbit::{DeorbitSpec, Policies, Policy};
 use groundcrew_core::provider::LeftoverClass;
 
 use crate::deorbit::cloud::Sight;
-use crate::deorbit::objects::{Claim, Object, Volume};
+use crate::deorbit::objects::{Claim, Content, Object, Volume};
 use crate::deorbit::observe::{Cluster, Life};
 use crate::deorbit::preflight::refusals;
 use crate::deorbit::targets::{Served, targets};
@@ -38,9 +38,13 @@ fn refused(cluster: &Cluster) -> Vec<String> {
 
 fn refused_with(policies: Policies, cluster: &Cluster) -> Vec<String> {
     let spec = DeorbitSpec { confirm: "uid".into(), policies, ..DeorbitSpec::default() };
-    let served = Served { drivers: BTreeSet::from([DRIVER.into()]), classes: BTreeSet::new() };
     let known = BTreeSet::from([LeftoverClass::LoadBalancer, LeftoverClass::Volume]);
-    refusals(&spec, cluster, &targets(cluster, &spec, &served), &Sight::default(), &known)
+    refused_by(&spec, cluster, &known)
+}
+
+fn refused_by(spec: &DeorbitSpec, cluster: &Cluster, known: &BTreeSet<LeftoverClass>) -> Vec<String> {
+    let served = Served { drivers: BTreeSet::from([DRIVER.into()]), classes: BTreeSet::new() };
+    refusals(spec, cluster, &targets(cluster, spec, &served), &Sight::default(), known)
 }
 
 #[test]
@@ -51,6 +55,27 @@ fn a_cloud_without_the_volume_of_a_living_claim_is_another_cloud() {
 #[test]
 fn a_cloud_without_the_volume_of_a_claim_that_goes_may_have_removed_it_already() {
     assert_eq!(refused(&cluster(true)), [""; 0]);
+}
+
+/// What goes already may be stuck, and nobody would see it.
+#[test]
+fn volumes_and_snapshots_of_cinder_s_want_somebody_who_looks_for_them_also_when_they_go() {
+    let spec = DeorbitSpec { confirm: "uid".into(), ..DeorbitSpec::default() };
+    let content = Content {
+        object: Object::default(),
+        driver: DRIVER.into(),
+        handle: "2".into(),
+        retained: false,
+        snapshot: "shop/yesterday".into(),
+    };
+    let pictured = Cluster { uid: "uid".into(), contents: vec![content], ..Cluster::default() };
+    for cluster in [cluster(true), pictured] {
+        let told = refused_by(&spec, &cluster, &BTreeSet::from([LeftoverClass::LoadBalancer]));
+        assert!(told.len() == 1 && told[0].contains("--csi-cluster"), "{told:?}");
+    }
+    let foreign = Volume { driver: "nfs.csi.k8s.io".into(), ..cluster(true).volumes.remove(0) };
+    let foreign = Cluster { volumes: vec![foreign], ..cluster(true) };
+    assert_eq!(refused_by(&spec, &foreign, &BTreeSet::from([LeftoverClass::LoadBalancer])), [""; 0]);
 }
 
 /// Nobody would do what is waited for, and we may not.
