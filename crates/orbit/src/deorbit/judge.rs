@@ -36,6 +36,8 @@ pub struct Evidence<'a> {
     kept_addresses: BTreeSet<&'a str>,
     /// Services, Ingresses and claims that nobody is deleting.
     living: BTreeSet<User>,
+    /// Those of them that somebody asked to keep.
+    kept: BTreeSet<User>,
     /// Volumes that have a `PersistentVolume`.
     known: BTreeSet<&'a str>,
     now: Timestamp,
@@ -63,6 +65,10 @@ impl<'a> Evidence<'a> {
         let living = services.map(|object| User::Service(key(object)));
         let living = living.chain(ingresses.map(|object| User::Ingress(key(object))));
         let living = living.chain(living_claims.map(|object| User::Claim(key(object))));
+        let kept_services = cluster.services.iter().map(|service| &service.object).filter(|object| object.keep);
+        let kept_ingresses = cluster.ingresses.iter().filter(|object| object.keep);
+        let kept_users = kept_services.filter(alive).map(|object| User::Service(key(object)));
+        let kept_users = kept_users.chain(kept_ingresses.filter(alive).map(|object| User::Ingress(key(object))));
         let claims: BTreeSet<_> = cluster
             .claims
             .iter()
@@ -94,6 +100,7 @@ impl<'a> Evidence<'a> {
             kept_volumes: kept,
             kept_addresses: kept_addresses.iter().map(String::as_str).collect(),
             living: living.collect(),
+            kept: kept_users.collect(),
             known: cluster.volumes.iter().map(|volume| volume.handle.as_str()).collect(),
             now,
             used: used.map(|volume| (volume.handle.as_str(), volume.object.name.as_str())).collect(),
@@ -146,6 +153,9 @@ impl<'a> Evidence<'a> {
         }
         if let Some(doubt) = &leftover.doubt {
             return Verdict::Report(doubt.clone());
+        }
+        if let Some(user) = leftover.users.iter().find(|user| self.kept.contains(user)) {
+            return Verdict::Keep(format!("{user} stays, because somebody asked for it"));
         }
         if let Some(user) = leftover.users.iter().find(|user| self.living.contains(user)) {
             return Verdict::Report(format!("{user} is there and nobody deletes it"));

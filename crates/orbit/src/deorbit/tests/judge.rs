@@ -83,6 +83,20 @@ fn what_a_living_service_has_stays_and_what_a_going_one_has_may_go() {
     assert_eq!(verdict(&Cluster::default(), &[], &balancer), Verdict::Remove);
 }
 
+/// The label is about the Service and what it has outside, so that the cluster counts as clean with both.
+#[test]
+fn what_a_service_with_the_label_to_keep_it_has_is_kept_and_not_left() {
+    let with = |going: bool| {
+        let mut service = service(going);
+        service.object.keep = true;
+        Cluster { services: vec![service], ..Cluster::default() }
+    };
+    for class in [LeftoverClass::LoadBalancer, LeftoverClass::FloatingIp, LeftoverClass::SecurityGroup] {
+        assert!(matches!(verdict(&with(false), &[], &thing(class)), Verdict::Keep(_)), "{class:?}");
+        assert_eq!(verdict(&with(true), &[], &thing(class)), Verdict::Remove, "{class:?}: somebody deletes it");
+    }
+}
+
 #[test]
 fn the_volume_of_a_living_claim_stays() {
     let with = |claims: Vec<Claim>| Cluster { volumes: vec![volume("shop/data")], claims, ..Cluster::default() };
