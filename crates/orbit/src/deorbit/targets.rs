@@ -76,6 +76,12 @@ fn spared(object: &Object, policy: Policy, policy_name: &str, spec: &DeorbitSpec
     }
 }
 
+/// Whether a Service stays for its address. OpenStack's controller can be told to leave the address behind; ours give it to
+/// the next one as soon as the Service goes.
+pub(super) fn stays(service: &Service, spec: &DeorbitSpec) -> bool {
+    spec.policies.floating_ips == Policy::Keep && service.claimed.is_some()
+}
+
 /// Chooses. Everything that follows from it is chosen by the same rule in every pass.
 #[must_use]
 pub fn targets<'a>(cluster: &'a Cluster, spec: &DeorbitSpec, served: &Served) -> Targets<'a> {
@@ -130,6 +136,9 @@ impl<'a> Targets<'a> {
             {
                 let why = format!("its class {class} is none of the clouds of this run");
                 self.spare("Service", &service.object, (why, false));
+            } else if stays(service, spec) {
+                let why = "policies.floatingIps is keep, and its address would go with it".to_owned();
+                self.spare("Service", &service.object, (why, true));
             } else {
                 self.services.push(service);
             }

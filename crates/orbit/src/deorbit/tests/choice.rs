@@ -189,6 +189,20 @@ fn services_that_none_of_the_clouds_serves_stay_and_are_told() {
     assert!(chosen.spared.iter().all(|spared| !spared.wanted) && chosen.spared.len() == 3, "{:?}", chosen.spared);
 }
 
+#[test]
+fn to_keep_its_address_a_service_of_ours_stays_and_one_of_openstack_s_goes_without_it() {
+    let ovn = Some("groundcrew.dev/ovn");
+    let cluster =
+        Cluster { services: vec![service("classless", None, None), service("ovn", ovn, ovn)], ..Cluster::default() };
+    let policies = Policies { floating_ips: Policy::Keep, ..Policies::default() };
+    let spec = DeorbitSpec { policies, ..DeorbitSpec::default() };
+    let chosen = targets(&cluster, &spec, &served());
+    let names: Vec<_> = chosen.services.iter().map(|service| service.object.name.as_str()).collect();
+    assert_eq!(names, ["classless"]);
+    let kept: Vec<_> = chosen.spared.iter().map(|spared| (spared.key.as_str(), spared.wanted)).collect();
+    assert_eq!(kept, [("shop/ovn", true)]);
+}
+
 /// Otherwise a run would end before it had ordered anything.
 #[test]
 fn a_dead_controller_is_given_up_only_when_everything_of_its_stage_was_ordered_to_go() {
