@@ -1,5 +1,6 @@
 //! What a cluster leaves in its CloudSigma account: marked addresses, the NICs that were made for them, and tags.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use groundcrew_core::provider::{
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 
-use crate::client::{Client, Kind};
+use crate::client::{Client, Ip, Kind, Tag};
 use crate::error::Error;
 use crate::floating::claimed;
 use crate::marks::{self, Claim, Mark};
@@ -78,6 +79,7 @@ impl CloudSigmaLeftovers {
         let claim = match marks::read(&ip.meta, &self.cluster) {
             Mark::None => return Ok(()),
             Mark::Foreign(cluster) => return Err(in_use(format!("{address} belongs to cluster {cluster} by now"))),
+            Mark::Ours(Claim { kept: Some(kept), .. }) => return Err(in_use(format!("{address} is kept for {kept}"))),
             Mark::Ours(claim) => claim,
         };
         self.check_unused(address, &claim).await?;
@@ -111,6 +113,44 @@ impl CloudSigmaLeftovers {
     }
 }
 
+/// An address that carries this cluster's mark. One that its user wants kept stays, although the Service may be gone.
+fn marked(ip: &Ip, cluster: &str) -> Option<Leftover> {
+    let Mark::Ours(claim) = marks::read(&ip.meta, cluster) else { return None };
+    let mut about: Vec<_> = claim.owners.values().map(ToString::to_string).collect();
+    about.extend(claim.kept.iter().map(|kept| format!("kept for {kept}")));
+    let meta = serde_json::json!({ "meta": marks::unmarked(&ip.meta) });
+    Some(Leftover {
+        kind: ADDRESS,
+        id: ip.address.to_string(),
+        name: ip.address.to_string(),
+        about: about.join(", "),
+        gib: None,
+        users: claim.owners().map(|owner| User::Service(owner.key)).collect(),
+        created: None,
+        doubt: None,
+        kept: claim.kept.is_some(),
+        command: by_hand(ip.address, &meta.to_string()),
+    })
+}
+
+/// A tag of ours, which is for whom the addresses are that it is on: the controller would make it again for those that stay.
+fn tagged(tag: &Tag, marked: &[Leftover]) -> Leftover {
+    let on: Vec<_> = marked.iter().filter(|address| tag.resources.contains(&address.id)).collect();
+    let users: BTreeSet<_> = on.iter().flat_map(|address| address.users.iter().cloned()).collect();
+    Leftover {
+        kind: TAG,
+        id: tag.uuid.clone(),
+        name: tag.name.clone(),
+        about: format!("on {} addresses", tag.resources.len()),
+        gib: None,
+        users: users.into_iter().collect(),
+        created: None,
+        doubt: None,
+        kept: on.iter().any(|address| address.kept),
+        command: format!("curl -X DELETE -u EMAIL:PASSWORD API/tags/{}/", tag.uuid),
+    }
+}
+
 /// How somebody does it by hand. Others' notes are in `meta`, and it is pasted into a shell.
 fn by_hand(address: IpAddr, meta: &str) -> String {
     let meta = meta.replace('\'', "'\\''");
@@ -132,44 +172,19 @@ impl Leftovers for CloudSigmaLeftovers {
 
     async fn find(&self) -> Result<Listing<Leftover>, ProviderError> {
         let (ips, tags) = (self.client.ips().await?, self.client.tags().await?);
-        let marked = ips.items.iter().filter_map(|ip| {
-            let Mark::Ours(claim) = marks::read(&ip.meta, &self.cluster) else { return None };
-            let mut about: Vec<_> = claim.owners.values().map(ToString::to_string).collect();
-            about.extend(claim.kept.iter().map(|kept| format!("kept for {kept}")));
-            let meta = serde_json::json!({ "meta": marks::unmarked(&ip.meta) });
-            Some(Leftover {
-                kind: ADDRESS,
-                id: ip.address.to_string(),
-                name: ip.address.to_string(),
-                about: about.join(", "),
-                gib: None,
-                users: claim.owners().map(|owner| User::Service(owner.key)).collect(),
-                created: None,
-                doubt: None,
-                kept: false,
-                command: by_hand(ip.address, &meta.to_string()),
-            })
-        });
-        let tagged = tags.items.iter().filter(|tag| crate::tags::is_ours(tag, &self.cluster)).map(|tag| Leftover {
-            kind: TAG,
-            id: tag.uuid.clone(),
-            name: tag.name.clone(),
-            about: format!("on {} addresses", tag.resources.len()),
-            gib: None,
-            users: Vec::new(),
-            created: None,
-            doubt: None,
-            kept: false,
-            command: format!("curl -X DELETE -u EMAIL:PASSWORD API/tags/{}/", tag.uuid),
-        });
-        let items = tagged.chain(marked).collect();
+        let marked: Vec<_> = ips.items.iter().filter_map(|ip| marked(ip, &self.cluster)).collect();
+        let ours = tags.items.iter().filter(|tag| crate::tags::is_ours(tag, &self.cluster));
+        let items = ours.map(|tag| tagged(tag, &marked)).collect::<Vec<_>>().into_iter().chain(marked).collect();
         Ok(Listing { items, complete: ips.complete && tags.complete })
     }
 
     async fn presence(&self, named: &Named) -> Result<Presence, ProviderError> {
         let Named::LoadBalancer { class: Some(served_by), service, .. } = named else { return Ok(Presence::Unknown) };
+        if served_by != class::CLOUDSIGMA {
+            return Ok(Presence::Unknown);
+        }
         let listing = self.find().await?;
-        if served_by != class::CLOUDSIGMA || !listing.complete {
+        if !listing.complete {
             return Ok(Presence::Unknown);
         }
         let user = User::Service(service.clone());
@@ -190,7 +205,44 @@ impl Leftovers for CloudSigmaLeftovers {
 mod tests {
     use std::process::Command;
 
+    use groundcrew_core::key::ServiceKey;
+    use groundcrew_core::provider::Owner;
+    use serde_json::{from_value, json};
+    use uuid::Uuid;
+
     use super::*;
+    use crate::client::Meta;
+
+    /// An address as the account shows it after its Service asked to keep it, or not, and went, or not.
+    fn ip(last: u8, keep: bool, gone: bool) -> Ip {
+        let owner = Owner { key: ServiceKey::new("shop", format!("web{last}")), uid: Uuid::from_u128(last.into()) };
+        let mut meta = marks::with(&Meta::new(), "us", &owner, keep);
+        if gone {
+            meta = marks::without(&meta, "us", &owner);
+        }
+        from_value(json!({ "uuid": IpAddr::from([203, 0, 113, last]), "meta": meta })).unwrap()
+    }
+
+    #[test]
+    fn an_address_that_its_user_wants_kept_is_no_leftover_to_remove() {
+        assert!(marked(&ip(1, true, true), "us").unwrap().kept);
+        assert!(!marked(&ip(1, false, false), "us").unwrap().kept);
+        assert_eq!(marked(&ip(1, false, true), "us"), None, "nobody's any more");
+        assert_eq!(marked(&ip(1, true, true), "them"), None);
+    }
+
+    #[test]
+    fn a_tag_is_of_the_services_whose_addresses_it_is_on() {
+        let addresses = [ip(1, false, false), ip(2, false, false), ip(3, true, true)];
+        let addresses: Vec<_> = addresses.iter().filter_map(|ip| marked(ip, "us")).collect();
+        let on = |lasts: &[u8]| {
+            let resources = lasts.iter().map(|last| format!("203.0.113.{last}")).collect();
+            tagged(&Tag { name: "cluster:us".into(), resources, ..Tag::default() }, &addresses)
+        };
+        assert_eq!(on(&[2]).users, [User::Service(ServiceKey::new("shop", "web2"))]);
+        assert_eq!((on(&[1, 2]).users.len(), on(&[1, 2]).kept), (2, false));
+        assert_eq!((on(&[3]).users.len(), on(&[3]).kept), (0, true));
+    }
 
     #[test]
     fn notes_of_others_reach_the_cloud_as_they_are_when_the_command_is_pasted_into_a_shell() {
