@@ -34,6 +34,8 @@ use super::unmarked;
 const SHOWN: usize = 100;
 /// A `ConfigMap` takes a little more.
 const LARGEST: usize = 900_000;
+/// For what is noted in a status: etcd takes 1.5 MiB, and the report and the plan have their part of it.
+const NOTED: usize = 1_200_000;
 
 /// Everything that passes need. What must survive a restart is in the status instead.
 pub struct Runner {
@@ -139,6 +141,9 @@ impl Runner {
         }
         remember(&mut status, &targets, &sight);
         self.look_for(&cluster, &mut sight, &mut status.unmarked, is_new).await;
+        if let Some(why) = too_much(&status).filter(|_| is_new && !spec.dry_run) {
+            return self.refuse(deorbit, why, term).await;
+        }
         let frozen = if is_open(&status.stages, StageName::Freeze) { self.freeze(deorbit, term).await } else { false };
         let (kept_volumes, kept_addresses) = (status.kept_volumes.clone(), status.kept_addresses.clone());
         let evidence = Evidence::new(&cluster, spec, &kept_volumes, &kept_addresses, now);
@@ -481,6 +486,17 @@ fn takes_over(other: &Deorbit, from: &Deorbit) -> bool {
     other.metadata.uid != from.metadata.uid && has_begun && super::wants_the_cluster(other)
 }
 
+/// Why what must be remembered cannot be written down. Begun without it, a run could write no status any more, and not even
+/// end.
+fn too_much(status: &DeorbitStatus) -> Option<String> {
+    let size = serde_json::to_vec(status).map_or(0, |text| text.len());
+    let DeorbitStatus { kept_volumes, unmarked, .. } = status;
+    let (kept, unmarked) = (kept_volumes.len(), unmarked.len());
+    (size > NOTED).then(|| {
+        format!("{kept} volumes to be kept and {unmarked} without a mark are more than a Deorbit has room to note")
+    })
+}
+
 /// What a plan noted, perhaps long ago and with other policies, is nothing that a run goes by: the Node of a route may be
 /// another cluster's by now.
 fn forget(status: &mut DeorbitStatus) {
@@ -569,6 +585,17 @@ mod tests {
         let mut moved = read.clone();
         moved.metadata.resource_version = Some("2".into());
         assert!(is_as_read(&moved, &read), "the finalizer moves it");
+    }
+
+    #[test]
+    fn what_has_no_room_in_a_status_is_told_before_it_begins() {
+        let noted = |count: usize| {
+            let why = "PersistentVolume pvc-0b7a8c1e-0000-4000-8000-000000000000 has the reclaim policy Retain";
+            let one = |n: usize| KeptVolume { handle: format!("{n:036}"), why: why.into(), retained: true };
+            too_much(&DeorbitStatus { kept_volumes: (0..count).map(one).collect(), ..DeorbitStatus::default() })
+        };
+        assert_eq!((noted(0), noted(1_000)), (None, None));
+        assert!(noted(10_000).unwrap().starts_with("10000 volumes"));
     }
 
     #[test]
