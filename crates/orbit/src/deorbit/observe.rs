@@ -156,23 +156,18 @@ pub async fn observe(client: &Client, leases: &Leases) -> Result<Cluster, Observ
         volumes,
         list::<storage::VolumeAttachment, _>(client, |attachment| Some(Attachment::from(attachment))),
     )?;
-    let (gateways, snapshots, contents, pods, deployments, sets, replicas, jobs, crons) = tokio::try_join!(
+    let (gateways, snapshots, contents, pods, workloads) = tokio::try_join!(
         objects::<Object>(client, gateway()),
         objects::<Snapshot>(client, snapshot()),
         objects::<Content>(client, content()),
         list::<core::Pod, _>(client, Pod::read),
-        list::<apps::v1::Deployment, _>(client, |one| Some(Workload::from(one))),
-        list::<apps::v1::StatefulSet, _>(client, |one| Some(Workload::from(one))),
-        list::<apps::v1::ReplicaSet, _>(client, Workload::replica_set),
-        list::<batch::v1::Job, _>(client, Workload::job),
-        list::<batch::v1::CronJob, _>(client, |one| Some(Workload::from(one))),
+        workloads(client),
     )?;
     let (balancer_controller, volume_controller, snapshot_controller) = tokio::try_join!(
         life(client, &leases.balancers),
         life(client, &leases.volumes),
         life(client, &leases.snapshots),
     )?;
-    let workloads = [deployments, sets, replicas, jobs, crons].into_iter().flatten().collect();
     Ok(Cluster {
         uid: system.uid,
         protected: system.keep,
@@ -191,6 +186,18 @@ pub async fn observe(client: &Client, leases: &Leases) -> Result<Cluster, Observ
         volume_controller: Some(volume_controller),
         snapshot_controller: Some(snapshot_controller),
     })
+}
+
+/// What makes pods. All that an abort needs, which must not wait until everything else can be seen again.
+pub async fn workloads(client: &Client) -> Result<Vec<Workload>, ObserveError> {
+    let (deployments, sets, replicas, jobs, crons) = tokio::try_join!(
+        list::<apps::v1::Deployment, _>(client, |one| Some(Workload::from(one))),
+        list::<apps::v1::StatefulSet, _>(client, |one| Some(Workload::from(one))),
+        list::<apps::v1::ReplicaSet, _>(client, Workload::replica_set),
+        list::<batch::v1::Job, _>(client, Workload::job),
+        list::<batch::v1::CronJob, _>(client, |one| Some(Workload::from(one))),
+    )?;
+    Ok([deployments, sets, replicas, jobs, crons].into_iter().flatten().collect())
 }
 
 async fn in_time<T>(what: &str, call: impl Future<Output = kube::Result<T>>) -> Result<T, ObserveError> {

@@ -22,7 +22,7 @@ use super::apply::{Applied, Failures, Hands};
 use super::cloud::{Clouds, Sight};
 use super::freeze;
 use super::judge::Evidence;
-use super::observe::{Cluster, Leases, ObserveError, observe};
+use super::observe::{Cluster, Leases, ObserveError, observe, workloads};
 use super::plan::{Step, View};
 use super::preflight::refusals;
 use super::report::Report;
@@ -436,12 +436,12 @@ impl Runner {
     async fn put_back(&mut self, term: &Term) -> Result<(), ProviderError> {
         self.blocked = false;
         freeze::unblock(&self.client, self.deadline, term).await?;
-        let cluster = observe(&self.client, &self.leases)
+        let workloads = workloads(&self.client)
             .await
             .map_err(|error| ProviderError::new(ErrorKind::Unavailable, error.to_string()))?;
         let hands = Hands { client: &self.client, clouds: &self.clouds, deadline: self.deadline, term };
         let mut failed = None;
-        for workload in cluster.workloads.iter().filter(|workload| workload.before.is_some()) {
+        for workload in workloads.iter().filter(|workload| workload.before.is_some()) {
             if let Err(error) = hands.restore(workload).await {
                 warn!(workload = workload.object.key(), %error, "not put back");
                 failed.get_or_insert(error);
