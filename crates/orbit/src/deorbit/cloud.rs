@@ -184,6 +184,12 @@ impl Clouds {
         })
     }
 
+    /// The names of all that they look for.
+    #[must_use]
+    pub fn names(&self) -> BTreeSet<&'static str> {
+        self.0.iter().flat_map(|cloud| cloud.kinds()).map(|kind| kind.name).collect()
+    }
+
     /// What they know at all.
     #[must_use]
     pub fn kinds(&self) -> BTreeSet<LeftoverClass> {

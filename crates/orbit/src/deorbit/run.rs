@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use groundcrew_api::deorbit::{
-    Deorbit, DeorbitSpec, DeorbitStatus, OnBudgetEnd, Phase, StageName, StageState, UnmarkedThing,
+    Deorbit, DeorbitSpec, DeorbitStatus, OnBudgetEnd, Phase, PlanLine, StageName, StageState, UnmarkedThing,
 };
 use groundcrew_api::names::finalizer;
 use groundcrew_core::leader::Term;
@@ -123,6 +123,9 @@ impl Runner {
         };
         self.clouds.recall((!is_new).then_some(status.routes.as_slice()));
         let (cluster, mut sight) = self.look().await;
+        if !is_new {
+            sight.gaps.extend(out_of_sight(&status.plan, &self.clouds.names()));
+        }
         let cluster = match cluster {
             Ok(cluster) => cluster,
             Err(error) => return self.blind(deorbit, status, &limits, (&error, &sight), term).await,
@@ -486,6 +489,17 @@ fn takes_over(other: &Deorbit, from: &Deorbit) -> bool {
     other.metadata.uid != from.metadata.uid && has_begun && super::wants_the_cluster(other)
 }
 
+/// What the clouds showed when it began and nobody looks for now. Started again with fewer flags, a run sees less, which is
+/// not to be called clean.
+fn out_of_sight(plan: &[PlanLine], known: &BTreeSet<&str>) -> Vec<String> {
+    let outside = plan.iter().filter(|line| matches!(line.stage, StageName::Cloud | StageName::Routes));
+    // Kinds of Kubernetes begin with a capital, and what carries no mark is asked for one by one.
+    let of_clouds = |kind: &&str| kind.starts_with(char::is_lowercase) && !kind.starts_with("unmarked-");
+    let kinds: BTreeSet<_> = outside.map(|line| line.kind.as_str()).filter(of_clouds).collect();
+    let lost = kinds.into_iter().filter(|kind| !known.contains(kind));
+    lost.map(|kind| format!("nobody looks for {kind} any more: start it with the flags that it began with")).collect()
+}
+
 /// Why what must be remembered cannot be written down. Begun without it, a run could write no status any more, and not even
 /// end.
 fn too_much(status: &DeorbitStatus) -> Option<String> {
@@ -585,6 +599,27 @@ mod tests {
         let mut moved = read.clone();
         moved.metadata.resource_version = Some("2".into());
         assert!(is_as_read(&moved, &read), "the finalizer moves it");
+    }
+
+    #[test]
+    fn what_was_there_at_the_beginning_and_nobody_looks_for_any_more_is_a_gap() {
+        let line = |stage, kind: &str| PlanLine {
+            stage,
+            action: "delete".into(),
+            kind: kind.into(),
+            count: 1,
+            names: Vec::new(),
+        };
+        let plan = [
+            line(StageName::Claims, "PersistentVolumeClaim"),
+            line(StageName::Cloud, "PersistentVolume"),
+            line(StageName::Cloud, "unmarked-volume"),
+            line(StageName::Cloud, "cinder-volume"),
+            line(StageName::Routes, "router-route"),
+        ];
+        assert_eq!(out_of_sight(&plan, &BTreeSet::from(["cinder-volume", "router-route"])), [""; 0]);
+        let lost = out_of_sight(&plan, &BTreeSet::from(["octavia-load-balancer", "router-route"]));
+        assert!(lost.len() == 1 && lost[0].contains("cinder-volume"), "{lost:?}");
     }
 
     #[test]
