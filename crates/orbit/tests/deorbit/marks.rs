@@ -20,7 +20,9 @@ async fn volumes(lab: &Lab) -> Vec<PersistentVolume> {
 }
 
 pub(crate) async fn a_volume_without_the_mark_that_a_pv_named_is_not_called_gone(lab: &Lab) {
-    lab.bound("data", "cinder").await;
+    // Old enough not to be taken for one whose object is still to come.
+    let marked = lab.bound("data", "cinder").await;
+    lab.place.age(&marked).await;
     let unmarked = lab.bound("by-hand", "cinder").await;
     lab.place.note(&unmarked, MARK, "another").await;
     // The driver is slow, and somebody loses patience with the object.

@@ -252,10 +252,15 @@ impl Place {
     /// One that was made long ago.
     pub(crate) async fn old_volume(&self, csi: &str, name: &str) -> String {
         let id = self.volume(csi, name).await;
-        if let Backend::Real { cloud, .. } = &self.backend {
-            cloud.alter("cinder.volumes", &id, "created_at = created_at - INTERVAL 1 DAY").await.unwrap();
-        }
+        self.age(&id).await;
         id
+    }
+
+    /// Makes a volume look as if it was made long ago. In the model all were.
+    pub(crate) async fn age(&self, volume: &str) {
+        if let Backend::Real { cloud, .. } = &self.backend {
+            cloud.alter("cinder.volumes", volume, "created_at = created_at - INTERVAL 1 DAY").await.unwrap();
+        }
     }
 
     /// One that was made just now.
