@@ -167,13 +167,14 @@ impl<P: LoadBalancers> Reconciler<P> {
         }
     }
 
-    /// Whether there is nothing to do about it in Kubernetes before something is done outside.
+    /// Whether there is nothing to do about it in Kubernetes before something is done outside, nor to be told to its user.
     fn is_served(&self, service: &Service) -> bool {
         !service.paused
             && !service.ingress.is_empty()
             && self.class.claimed(service)
             && self.class.serves(service)
             && !self.cache.has_departed(service.key())
+            && trouble(service, &self.group(service)).is_none()
     }
 
     /// Puts right what only differs outside, all of it together. What fails is left to a look of its own.

@@ -128,7 +128,18 @@ async fn a_router_that_was_gone_for_a_while_is_blamed_when_it_is_back() {
         .unwrap();
     }
     lab.northbound().nbctl(["lr-add", &lab.namespace]).await.unwrap();
-    until_repaired(&controller, "router_detached", "router_recreated", 2.0).await;
+    // A look that was under way just then found that the router was missing.
+    eventually("both are put right, and told whose fault it was", SOON, async || {
+        let mut told = 0.0;
+        for kind in ["router_detached", "router_missing"] {
+            let series = format!("groundcrew_drift_repaired_total{{cause=\"router_recreated\",kind=\"{kind}\"}}");
+            told += controller.metric(&series).await.unwrap_or_default();
+        }
+        ensure!(told > 1.5, "{told}");
+        Ok(())
+    })
+    .await
+    .unwrap();
     let attached = lab.northbound().nbctl(["lr-lb-list", &lab.namespace]).await.unwrap();
     for name in ["web", "api"] {
         assert!(attached.contains(&format!("{}:80", lab.address(name).await)), "{attached}");

@@ -41,11 +41,12 @@ pub(super) fn cause(shift: Option<&Shift>, round: &Round, kube_ovn: &KubeOvn) ->
     }
 }
 
-/// Whether a router or switch that was made again is just what these Services are missing on.
+/// Whether a router or switch that was made again is just the one that these Services are off, or that was missing.
 pub(super) fn detaches(shift: &Shift, round: &Round) -> bool {
     let on = |expected: &str| shift.recreated.iter().any(|name| expected.rsplit(' ').next() == Some(name));
     let mut differences = round.drifts.iter().flat_map(|drift| &drift.differences);
-    differences.any(|difference| difference.kind.ends_with("_detached") && on(&difference.expected))
+    let is_about_it = |kind: &str| kind.ends_with("_detached") || kind.ends_with("_missing");
+    differences.any(|difference| is_about_it(difference.kind) && on(&difference.expected))
 }
 
 /// kube-ovn's collection deletes every row whose name it does not know, in one transaction, and keeps its own. It knows
@@ -188,6 +189,8 @@ mod tests {
         };
         assert!(missing("router_detached", "shop-web-tcp-1 on router shop"));
         assert!(!missing("router_detached", "shop-web-tcp-1 on router a-shop"));
+        assert!(missing("router_missing", "router shop"));
+        assert!(!missing("row_missing", "load balancer shop-web-tcp-1"));
         assert!(!missing("options", "shop"));
     }
 

@@ -90,12 +90,11 @@ impl Attribute for Attribution {
     fn cause(&self, round: &Round) -> Cause {
         let state = self.lock();
         let apart = |seen: Moment| seen.until(round.seen).max(round.seen.until(seen));
-        let near =
-            || state.shifts.iter().filter(|(seen, _)| apart(*seen) <= NEAR).map(|(seen, shift)| (apart(*seen), shift));
-        let nearest = near().min_by_key(|(apart, _)| *apart).map(|(_, shift)| shift);
-        // A router that went took nothing of ours; it is told as made again when it is back, and by then may have been
-        // missed for a while.
-        let made_again = near().find(|(_, shift)| cause::detaches(shift, round)).map(|(_, shift)| shift);
+        let nearest = state.shifts.iter().min_by_key(|(seen, _)| apart(*seen));
+        let nearest = nearest.filter(|(seen, _)| apart(*seen) <= NEAR).map(|(_, shift)| shift);
+        // A router that goes takes nothing of ours. It is told as made again when it is back, and until then it was missed.
+        let mut since = state.shifts.iter().filter(|(seen, _)| *seen >= round.seen || apart(*seen) <= NEAR);
+        let made_again = since.find(|(_, shift)| cause::detaches(shift, round)).map(|(_, shift)| shift);
         let shift = nearest.filter(|shift| **shift != Shift::default()).or(made_again).or(nearest);
         cause::cause(shift, round, &state.kube_ovn)
     }
@@ -129,8 +128,11 @@ mod tests {
         let (attribution, then) = (Attribution::default(), Moment::now());
         attribution.observe(&Shift::default(), then);
         let again = Shift { replaced: 1, recreated: vec!["shop".into()], ..Shift::default() };
-        attribution.observe(&again, then + Duration::from_millis(40));
+        attribution.observe(&again, then + Duration::from_secs(40));
         assert_eq!(asked(&attribution, then, "router_detached"), "router_recreated");
+        assert_eq!(asked(&attribution, then, "router_missing"), "router_recreated");
         assert_eq!(asked(&attribution, then, "options"), "unknown_writer");
+        let later = then + Duration::from_mins(1);
+        assert_eq!(asked(&attribution, later, "router_detached"), "unknown_writer", "it was back long before");
     }
 }
