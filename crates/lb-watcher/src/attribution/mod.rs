@@ -93,7 +93,7 @@ impl Attribute for Attribution {
         let nearest = state.shifts.iter().min_by_key(|(seen, _)| apart(*seen));
         let nearest = nearest.filter(|(seen, _)| apart(*seen) <= NEAR).map(|(_, shift)| shift);
         // A router that goes takes nothing of ours. It is told as made again when it is back, and until then it was missed.
-        let mut since = state.shifts.iter().filter(|(seen, _)| *seen >= round.seen || apart(*seen) <= NEAR);
+        let mut since = state.shifts.iter().filter(|(seen, _)| *seen >= round.seen);
         let made_again = since.find(|(_, shift)| cause::detaches(shift, round)).map(|(_, shift)| shift);
         let shift = nearest.filter(|shift| **shift != Shift::default()).or(made_again).or(nearest);
         cause::cause(shift, round, &state.kube_ovn)
