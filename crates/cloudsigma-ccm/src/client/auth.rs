@@ -20,6 +20,9 @@ const TICKET: &str = "urn:ietf:params:oauth:grant-type:uma-ticket";
 const AUDIENCE: &str = "service_provider_api";
 /// How long before its end a token is renewed, unless it lives shorter than thrice that.
 const EARLY: Duration = Duration::from_mins(5);
+/// How long a token that cannot be renewed yet is used before that is tried again: who gives them out may hang, and everybody
+/// would wait for that, one after the other.
+const AGAIN: Duration = Duration::from_secs(30);
 /// What a token lives that does not say.
 const USUAL_LIFE: Duration = Duration::from_mins(15);
 
@@ -145,8 +148,7 @@ impl Auth {
 
     /// A token that is good for a while yet; the old one while a new one cannot be had.
     async fn user_token(&self, tokens: &mut Tokens, http: &Http) -> Result<Token, Error> {
-        let now = Instant::now();
-        if let Some(token) = fresh(tokens.user.as_ref(), now) {
+        if let Some(token) = fresh(tokens.user.as_ref(), Instant::now()) {
             return Ok(token);
         }
         match self.renew(tokens, http).await {
@@ -154,13 +156,13 @@ impl Auth {
                 tokens.user = Some(token.clone());
                 Ok(token)
             }
-            Err(error) => match tokens.user.clone().filter(|token| now < token.end) {
-                Some(token) => {
-                    warn!(%error, "cannot renew the token yet");
-                    Ok(token)
-                }
-                None => Err(error),
-            },
+            Err(error) => {
+                let now = Instant::now();
+                let Some(token) = tokens.user.as_mut().filter(|token| now < token.end) else { return Err(error) };
+                warn!(%error, "cannot renew the token yet");
+                token.renew = token.end.min(now + AGAIN);
+                Ok(token.clone())
+            }
         }
     }
 
@@ -168,7 +170,15 @@ impl Auth {
         let How::Impersonation(stand_in) = &self.how else {
             return Err(Error::new(Kind::Invalid, "a password needs no token"));
         };
-        stand_in.renew(tokens, http).await
+        let kept = tokens.account.is_some() || tokens.ticket.is_some();
+        match stand_in.renew(tokens, http).await {
+            // What was kept may have ended early, as when who gave it was started anew: nobody else would notice.
+            Err(error) if kept && !matches!(error.kind(), Kind::Unavailable | Kind::Throttled) => {
+                (tokens.account, tokens.ticket) = (None, None);
+                stand_in.renew(tokens, http).await
+            }
+            renewed => renewed,
+        }
     }
 }
 
@@ -243,7 +253,63 @@ fn base64(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use groundcrew_testkit::cloudsigma::{CLIENT_ID, CLIENT_SECRET, CloudSigma, USER};
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    const HOUR: Duration = Duration::from_hours(1);
+
+    /// A stand-in that has these tokens.
+    fn stand_in(oauth: &str, api: &str, tokens: Tokens) -> (Auth, Http) {
+        let credentials = Credentials::Impersonation {
+            oauth: oauth.parse().unwrap(),
+            client_id: CLIENT_ID.to_owned(),
+            client_secret: Secret::new(CLIENT_SECRET),
+            user_email: USER.to_owned(),
+        };
+        let auth = Auth { tokens: Mutex::new(tokens), ..Auth::new(credentials, &api.parse().unwrap()).unwrap() };
+        (auth, Http::new(Duration::from_mins(1), Duration::ZERO).unwrap())
+    }
+
+    fn token(secret: &str, renew: Instant) -> Option<Token> {
+        Some(Token { secret: Secret::new(secret), renew, end: Instant::now() + HOUR })
+    }
+
+    #[tokio::test]
+    async fn tokens_that_were_ended_early_are_asked_for_anew_although_they_were_good_for_longer() {
+        let cloud = CloudSigma::start().await.unwrap();
+        let later = Instant::now() + HOUR;
+        let tokens = Tokens { account: token("ended", later), ticket: token("ended", later), ..Tokens::default() };
+        let (auth, http) = stand_in(&cloud.oauth_url(), &cloud.direct_url(), tokens);
+        assert_eq!(auth.header(&http).await.unwrap(), "Bearer test-token-User-1");
+        assert_eq!(cloud.token_counts(), [1, 1, 1]);
+    }
+
+    #[tokio::test]
+    async fn a_token_that_cannot_be_renewed_yet_is_used_without_asking_at_every_request() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let asked = Arc::<AtomicUsize>::default();
+        let counted = asked.clone();
+        // Nobody is answered.
+        let deaf = tokio::spawn(async move {
+            while listener.accept().await.is_ok() {
+                counted.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let tokens = Tokens { user: token("old", Instant::now()), ..Tokens::default() };
+        let (auth, http) = stand_in(&url, &url, tokens);
+        assert_eq!(auth.header(&http).await.unwrap(), "Bearer old");
+        let first = asked.load(Ordering::SeqCst);
+        assert!(first > 0);
+        assert_eq!(auth.header(&http).await.unwrap(), "Bearer old");
+        assert_eq!(asked.load(Ordering::SeqCst), first);
+        deaf.abort();
+    }
 
     #[test]
     fn basic_credentials_are_encoded_as_the_standard_says() {
