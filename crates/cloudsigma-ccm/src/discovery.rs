@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::client::Client;
+use crate::client::{Client, Kind};
 use crate::error::Error;
 use crate::inventory::{Account, Inventory};
 use crate::marks::{self, Mark};
@@ -24,6 +24,12 @@ use crate::write::under;
 
 /// After a reading that failed.
 const SOON: Duration = Duration::from_secs(2);
+
+/// How long to wait after such a failure. Credentials do not become right by themselves, and an account may be locked after
+/// too many wrong attempts.
+fn pause_after(failure: Kind, interval: Duration) -> Duration {
+    if failure == Kind::Unauthorized { interval.max(SOON) } else { SOON }
+}
 
 pub(crate) struct Discovery {
     pub(crate) client: Client,
@@ -108,7 +114,9 @@ impl Metrics {
 impl Discovery {
     pub(crate) async fn run(self, stop: CancellationToken) {
         loop {
-            let pause = match self.account.refresh(&self.client).await {
+            // Nothing is written here: who has to stop does not wait for a cloud that hangs.
+            let Some(read) = stop.run_until_cancelled(self.account.refresh(&self.client)).await else { return };
+            let pause = match read {
                 Ok(read) => {
                     self.ready.done(self.what);
                     self.reading.succeeded();
@@ -123,7 +131,7 @@ impl Discovery {
                     self.ready.explain(self.what, error.to_string());
                     self.reading.failed(error.to_string());
                     self.metrics.failures.inc();
-                    SOON.mul_f64(rand::random_range(0.8..1.2))
+                    pause_after(error.kind(), self.interval).mul_f64(rand::random_range(0.8..1.2))
                 }
             };
             if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
@@ -191,5 +199,17 @@ impl Tagging {
             info!(?step, "tag changed");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_credentials_are_not_tried_again_at_once() {
+        let interval = Duration::from_mins(1);
+        assert_eq!(pause_after(Kind::Unauthorized, interval), interval);
+        assert_eq!(pause_after(Kind::Unavailable, interval), SOON);
     }
 }

@@ -30,8 +30,9 @@ impl Inventory {
     /// `last` is the reading before. What a list that is not whole lacks is there as it was then: half a list must
     /// neither pin an address to a dead node nor hide a node that could take it.
     pub(crate) async fn read(client: &Client, last: Option<&Self>) -> Result<Self, Error> {
-        let (user, ips, subscriptions, servers) =
-            try_join!(client.user(), client.ips(), client.ip_subscriptions(), client.servers())?;
+        // Before the others: of credentials that are refused, each further request is one more wrong attempt.
+        let user = client.user().await?;
+        let (ips, subscriptions, servers) = try_join!(client.ips(), client.ip_subscriptions(), client.servers())?;
         // Not every location has it, and it only makes a choice better.
         let hosts = client.availability_groups().await.unwrap_or_default();
         let complete = ips.complete && subscriptions.complete && servers.complete;
@@ -168,18 +169,30 @@ mod tests {
     use groundcrew_testkit::eventually;
 
     use super::*;
-    use crate::client::{Config, Credentials, Secret};
+    use crate::client::{Config, Credentials, Kind, Secret};
 
-    #[tokio::test]
-    async fn a_reading_that_was_overtaken_by_a_later_one_is_not_believed() {
-        let cloud = CloudSigma::start().await.unwrap();
-        let client = Client::new(Config {
+    fn client(cloud: &CloudSigma) -> Client {
+        Client::new(Config {
             api: cloud.url().parse().unwrap(),
             credentials: Credentials::Password { user: USER.to_owned(), password: Secret::new(PASSWORD) },
             timeout: Duration::from_secs(30),
             retry_for: Duration::from_mins(1),
         })
-        .unwrap();
+        .unwrap()
+    }
+
+    #[tokio::test]
+    async fn credentials_that_are_refused_are_tried_once_a_reading() {
+        let cloud = CloudSigma::start().await.unwrap();
+        cloud.accept_password(false);
+        let error = Account::default().refresh(&client(&cloud)).await.unwrap_err();
+        assert_eq!((error.kind(), cloud.calls().len()), (Kind::Unauthorized, 1));
+    }
+
+    #[tokio::test]
+    async fn a_reading_that_was_overtaken_by_a_later_one_is_not_believed() {
+        let cloud = CloudSigma::start().await.unwrap();
+        let client = client(&cloud);
         let account = Account::default();
         // The second reading must end before the first.
         cloud.fault(Fault::on("GET", "servers/detail/", Effect::Late(Duration::from_secs(5))).times(1));

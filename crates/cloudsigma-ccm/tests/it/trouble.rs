@@ -141,6 +141,26 @@ async fn a_controller_that_is_started_while_the_api_is_down_says_so_and_serves_w
     controller.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_with_wrong_credentials_says_so_asks_for_nothing_else_and_serves_when_they_are_right() {
+    let lab = Lab::new("cs-wrong", 1).await;
+    lab.add_ips([1]);
+    lab.cloud.accept_password(false);
+    let controller = lab.spawn(&[]).await;
+    lab.create("web", json!({}), json!({})).await;
+    eventually("it was refused twice and says so", SOON, async || match get(controller.admin, "/readyz").await {
+        Ok((503, body)) if body.contains("profile/: 401") && lab.cloud.calls().len() >= 2 => Ok(()),
+        other => Err(format!("{other:?} {:?}", lab.cloud.calls())),
+    })
+    .await
+    .unwrap();
+    let calls = lab.cloud.calls();
+    assert!(calls.iter().all(|call| call.path == "profile/"), "each is a wrong attempt: {calls:?}");
+    lab.cloud.accept_password(true);
+    assert_eq!(lab.until_served("web").await, lab.ip(1));
+    controller.stop().await;
+}
+
 /// The cloud does not tell which addresses the guests behind NICs in manual mode use.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_that_a_node_has_as_its_own_is_given_back_for_another_unless_it_was_asked_for() {
