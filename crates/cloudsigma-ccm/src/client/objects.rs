@@ -86,7 +86,7 @@ pub struct Server {
     raw: Value,
 }
 
-/// How a NIC gets its IPv4 address.
+/// How a NIC gets its address of one family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conf {
     /// Chosen by the cloud at boot.
@@ -104,16 +104,31 @@ pub enum Conf {
 pub struct Nic {
     /// What it is known by.
     pub mac: String,
-    /// How it gets its address.
+    /// How it gets its IPv4 address.
     pub conf: Conf,
+    /// How it gets its IPv6 address.
+    pub conf_v6: Conf,
     /// Addresses that it is configured with or has at the moment.
     pub addresses: BTreeSet<IpAddr>,
-    /// Those of either family that it was given by configuration, as `conf` tells of IPv4 alone.
+    /// Those of either family that it was given by configuration.
     pub fixed: BTreeSet<IpAddr>,
     /// Whether it is on the internet rather than in a VLAN.
     pub public: bool,
     /// Whether the running guest has it: one that was added since is there after the next start.
     pub live: bool,
+}
+
+impl Nic {
+    /// Whether the guest may use every address of this family that the account subscribes to. In manual mode for IPv4 it
+    /// may use IPv6 ones too, unless the NIC gets those in another way.
+    #[must_use]
+    pub fn takes_any(&self, v6: bool) -> bool {
+        let manual = match (v6, self.conf_v6) {
+            (false, _) | (true, Conf::Other) => self.conf == Conf::Manual,
+            (true, conf) => conf == Conf::Manual,
+        };
+        self.public && manual
+    }
 }
 
 impl Server {
@@ -122,12 +137,12 @@ impl Server {
     pub fn nics(&self) -> Vec<Nic> {
         let nics = self.raw["nics"].as_array().into_iter().flatten();
         nics.filter_map(|nic| {
-            let conf = match nic["ip_v4_conf"]["conf"].as_str() {
+            let [conf, conf_v6] = ["ip_v4_conf", "ip_v6_conf"].map(|family| match nic[family]["conf"].as_str() {
                 Some("dhcp") => Conf::Dhcp,
                 Some("static") => Conf::Static,
                 Some("manual") => Conf::Manual,
                 _ => Conf::Other,
-            };
+            });
             let places = [
                 &nic["ip_v4_conf"]["ip"],
                 &nic["ip_v6_conf"]["ip"],
@@ -139,7 +154,7 @@ impl Server {
             let fixed = given.filter_map(|conf| id(&conf["ip"])?.parse().ok()).collect();
             let mac = nic["mac"].as_str()?.to_ascii_lowercase();
             let (public, live) = (nic["vlan"].is_null(), !nic["runtime"].is_null());
-            Some(Nic { mac, conf, addresses, fixed, public, live })
+            Some(Nic { mac, conf, conf_v6, addresses, fixed, public, live })
         })
         .collect()
     }

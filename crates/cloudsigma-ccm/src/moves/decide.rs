@@ -50,6 +50,8 @@ pub(crate) struct Node {
     pub(crate) ready: bool,
     /// Why it should hold nothing: excluded, being deleted.
     pub(crate) unfit: Option<&'static str>,
+    /// Whether its server could use IPv4 addresses, and IPv6 ones.
+    pub(crate) takes: [bool; 2],
     /// The number of its physical host, where the cloud tells.
     pub(crate) host: Option<usize>,
     /// Whether it is a node of the cluster that has had an agent: only those say something about how much we see. While
@@ -61,6 +63,11 @@ impl Node {
     /// Whether it certainly answers for nothing. Silence is no proof while most are silent.
     fn is_gone(&self, braked: bool) -> bool {
         self.stopped || self.agent == Agent::Left || (self.agent == Agent::Silent && !braked)
+    }
+
+    /// Whether it should not hold this address, although it lives.
+    fn is_unfit(&self, ip: IpAddr) -> bool {
+        self.unfit.is_some() || !self.takes[usize::from(ip.is_ipv6())]
     }
 }
 
@@ -140,7 +147,7 @@ pub(crate) fn decide(addresses: &BTreeMap<IpAddr, Address>, nodes: &BTreeMap<Arc
         // Who was evicted before needs no second word.
         let evict =
             address.claimed.clone().filter(|claimed| gone(claimed) && Some(claimed) != address.evicted.as_ref());
-        let Some(reason) = reason(address, nodes, braked) else {
+        let Some(reason) = reason(*ip, address, nodes, braked) else {
             let other = evict.filter(|claimed| Some(claimed) != address.holder.as_ref());
             if other.is_some() {
                 let holder = address.holder.clone();
@@ -158,7 +165,7 @@ pub(crate) fn decide(addresses: &BTreeMap<IpAddr, Address>, nodes: &BTreeMap<Arc
         let failed = address.holder.as_ref().and_then(|holder| nodes.get(holder)?.host);
         let candidates: Vec<_> = nodes
             .iter()
-            .filter(|(name, node)| may_hold(name, node, address))
+            .filter(|(name, node)| may_hold(*ip, name, node, address))
             .map(|(name, node)| Candidate {
                 node: name.clone(),
                 load: load.get(name).copied().unwrap_or_default(),
@@ -187,7 +194,7 @@ fn brake(nodes: &BTreeMap<Arc<str>, Node>) -> Option<Brake> {
 }
 
 /// Why the address should be elsewhere, if it should.
-fn reason(address: &Address, nodes: &BTreeMap<Arc<str>, Node>, braked: bool) -> Option<Reason> {
+fn reason(ip: IpAddr, address: &Address, nodes: &BTreeMap<Arc<str>, Node>, braked: bool) -> Option<Reason> {
     let Some(holder) = &address.holder else { return address.wanted.then_some(Reason::New) };
     if address.pinned {
         return None;
@@ -204,18 +211,18 @@ fn reason(address: &Address, nodes: &BTreeMap<Arc<str>, Node>, braked: bool) -> 
     if address.unreachable {
         return Some(Reason::LinkDown);
     }
-    if node.unfit.is_some() {
+    if node.is_unfit(ip) {
         return Some(Reason::Unfit);
     }
     let elsewhere = address.local.as_ref().is_some_and(|nodes| !nodes.contains(holder));
     (elsewhere && !address.rests).then_some(Reason::NoLocalEndpoint)
 }
 
-fn may_hold(name: &Arc<str>, node: &Node, address: &Address) -> bool {
+fn may_hold(ip: IpAddr, name: &Arc<str>, node: &Node, address: &Address) -> bool {
     node.agent == Agent::Alive
         && node.ready
         && !node.stopped
-        && node.unfit.is_none()
+        && !node.is_unfit(ip)
         && Some(name) != address.holder.as_ref()
         && address.local.as_ref().is_none_or(|nodes| nodes.contains(name))
 }
@@ -235,7 +242,7 @@ mod tests {
     }
 
     fn node(agent: Agent) -> Node {
-        Node { agent, stopped: false, ready: true, unfit: None, host: None, counts: true }
+        Node { agent, stopped: false, ready: true, unfit: None, takes: [true; 2], host: None, counts: true }
     }
 
     fn nodes(agents: &[Agent]) -> BTreeMap<Arc<str>, Node> {
@@ -344,6 +351,18 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_could_use_addresses_of_one_family_gets_only_those() {
+        let mut nodes = nodes(&[Agent::Alive, Agent::Alive]);
+        nodes.get_mut(&name(1)).unwrap().takes = [false, true];
+        nodes.get_mut(&name(2)).unwrap().takes = [true, false];
+        let new = || Address { wanted: true, ..Address::default() };
+        let addresses = BTreeMap::from([(ip(1), new()), ("2001:db8::1".parse().unwrap(), new())]);
+        let to: Vec<_> = decide(&addresses, &nodes).moves.into_iter().map(|m| (m.address, m.to)).collect();
+        assert_eq!(to, [(ip(1), Some(name(2))), ("2001:db8::1".parse().unwrap(), Some(name(1)))]);
+        assert_eq!(moved(&one(held(1), &nodes)), Some((Some(name(2)), None, Reason::Unfit)));
+    }
+
+    #[test]
     fn an_address_follows_its_local_endpoints_unless_it_was_just_moved() {
         let local = |rests| Address { local: Some(BTreeSet::from([name(2)])), rests, ..held(1) };
         let nodes = nodes(&[Agent::Alive; 3]);
@@ -377,8 +396,17 @@ mod tests {
 
     fn any_node() -> impl Strategy<Value = Node> {
         let agent = prop_oneof![Just(Agent::Alive), Just(Agent::Doubtful), Just(Agent::Silent), Just(Agent::Left)];
-        (agent, any::<(bool, bool, bool)>(), prop::option::of(Just("excluded")), prop::option::of(0usize..3)).prop_map(
-            |(agent, (stopped, ready, counts), unfit, host)| Node { agent, stopped, ready, unfit, host, counts },
+        let flags = any::<([bool; 3], [bool; 2])>();
+        (agent, flags, prop::option::of(Just("excluded")), prop::option::of(0usize..3)).prop_map(
+            |(agent, ([stopped, ready, counts], takes), unfit, host)| Node {
+                agent,
+                stopped,
+                ready,
+                unfit,
+                takes,
+                host,
+                counts,
+            },
         )
     }
 
@@ -410,7 +438,8 @@ mod tests {
                 prop_assert!(change.to.is_none() || change.to != change.evict);
                 if let Some(to) = change.to.as_ref().filter(|to| Some(*to) != before.holder.as_ref()) {
                     let node = &nodes[to];
-                    prop_assert!(node.agent == Agent::Alive && node.ready && !node.stopped && node.unfit.is_none());
+                    prop_assert!(node.agent == Agent::Alive && node.ready && !node.stopped);
+                    prop_assert!(!node.is_unfit(change.address));
                     prop_assert!(before.local.as_ref().is_none_or(|local| local.contains(to)));
                     prop_assert!(!before.pinned || before.holder.is_none());
                 }

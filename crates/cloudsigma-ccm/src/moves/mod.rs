@@ -327,9 +327,7 @@ impl Mover {
                     let missing = complete.then_some("its server is not in the account");
                     nodes::unfit(node, self.ignore_exclusion).or(missing)
                 }
-                (Some(node), Some(server)) => {
-                    nodes::unfit(node, self.ignore_exclusion).or_else(|| self.reach.able(server).err())
-                }
+                (Some(node), Some(_)) => nodes::unfit(node, self.ignore_exclusion),
             };
             let counts = match counted {
                 // What does not exist any more tells nobody anything.
@@ -345,6 +343,8 @@ impl Mover {
                     && !self.is_unable(name)
                     && !memory.unable.contains_key(name),
                 unfit,
+                // What is not known takes nothing away.
+                takes: [false, true].map(|v6| server.is_none_or(|server| self.reach.able(server, v6))),
                 host: uuid.and_then(|uuid| inventory?.host(uuid)),
                 counts,
             };

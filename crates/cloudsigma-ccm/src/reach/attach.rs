@@ -79,8 +79,8 @@ impl Attach {
 }
 
 impl Reach for Attach {
-    fn able(&self, _: &Server) -> Result<(), &'static str> {
-        Ok(())
+    fn able(&self, _: &Server, _: bool) -> bool {
+        true
     }
 
     fn bring<'a>(

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use groundcrew_core::leader::Term;
-use serde_json::json;
+use serde_json::{Value, json};
 use tracing::info;
 
 use super::{Edits, Reach};
@@ -21,9 +21,20 @@ pub(crate) struct Manual {
 }
 
 impl Manual {
-    /// The MAC of the NIC that may use any address.
-    fn nic(server: &Server) -> Option<String> {
-        server.nics().into_iter().find(|nic| nic.public && nic.conf == Conf::Manual).map(|nic| nic.mac)
+    /// The MAC of the NIC that may use any address of this family; of several, one that says so of just this family.
+    fn nic(server: &Server, v6: bool) -> Option<String> {
+        let usable = server.nics().into_iter().filter(|nic| nic.takes_any(v6));
+        usable.min_by_key(|nic| v6 && nic.conf_v6 != Conf::Manual).map(|nic| nic.mac)
+    }
+
+    /// The whole server as a PUT takes it, with its public NIC in manual mode for this family.
+    fn switch(server: &Server, v6: bool) -> Option<Value> {
+        let mac = server.nics().into_iter().find(|nic| nic.public)?.mac;
+        let family = if v6 { "ip_v6_conf" } else { "ip_v4_conf" };
+        let ours = |nic: &&mut Value| nic["mac"].as_str().is_some_and(|found| found.eq_ignore_ascii_case(&mac));
+        Some(server.with_nics(|nics| {
+            nics.iter_mut().filter(ours).for_each(|nic| nic[family] = json!({ "conf": "manual", "ip": null }));
+        }))
     }
 
     async fn switched(&self, address: IpAddr, server: &str, term: &Term) -> Result<String, Error> {
@@ -32,18 +43,18 @@ impl Manual {
             return Err(refused());
         }
         let ignored = || Error::AttachIgnored { address, server: server.to_owned(), what: "allow" };
+        let v6 = address.is_ipv6();
         let change = |now: &Server| {
-            if Self::nic(now).is_some() {
+            if Self::nic(now, v6).is_some() {
                 return Ok(None);
             }
             if self.edits.ignores(now) {
                 return Err(ignored());
             }
-            let public = now.nics().iter().position(|nic| nic.public).ok_or_else(refused)?;
-            Ok(Some(now.with_nics(|nics| nics[public]["ip_v4_conf"] = json!({ "conf": "manual", "ip": null }))))
+            Self::switch(now, v6).ok_or_else(refused).map(Some)
         };
         let after = self.edits.edit(address, server, term, change).await?;
-        let Some(mac) = Self::nic(&after) else {
+        let Some(mac) = Self::nic(&after, v6) else {
             self.edits.note_ignored(&after);
             return Err(ignored());
         };
@@ -53,9 +64,8 @@ impl Manual {
 }
 
 impl Reach for Manual {
-    fn able(&self, server: &Server) -> Result<(), &'static str> {
-        let usable = Self::nic(server).is_some() || (self.switch && server.nics().iter().any(|nic| nic.public));
-        if usable { Ok(()) } else { Err("its server has no NIC in manual mode") }
+    fn able(&self, server: &Server, v6: bool) -> bool {
+        Self::nic(server, v6).is_some() || (self.switch && server.nics().iter().any(|nic| nic.public))
     }
 
     fn bring<'a>(
@@ -67,7 +77,8 @@ impl Reach for Manual {
     ) -> BoxFuture<'a, Result<Option<String>, Error>> {
         async move {
             // From what was last read: a fail-over waits for no cloud.
-            let known = self.account.last().and_then(|account| Self::nic(account.servers.get(server)?));
+            let v6 = address.is_ipv6();
+            let known = self.account.last().and_then(|account| Self::nic(account.servers.get(server)?, v6));
             match known {
                 Some(mac) => Ok(Some(mac)),
                 None => self.switched(address, server, term).await.map(Some),
@@ -78,5 +89,49 @@ impl Reach for Manual {
 
     fn withdraw<'a>(&'a self, _: IpAddr, _: Option<&'a str>, _: &'a Term) -> BoxFuture<'a, Result<(), Error>> {
         async { Ok(()) }.boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(nics: &[(&str, &str, &str)]) -> Server {
+        let conf = |conf: &str| if conf.is_empty() { Value::Null } else { json!({ "conf": conf, "ip": null }) };
+        let nics: Vec<_> = nics
+            .iter()
+            .map(|(mac, v4, v6)| json!({ "mac": mac, "vlan": null, "ip_v4_conf": conf(v4), "ip_v6_conf": conf(v6) }))
+            .collect();
+        serde_json::from_value(json!({ "uuid": "u1", "name": "n1", "status": "running", "nics": nics })).unwrap()
+    }
+
+    fn usable(nics: &[(&str, &str, &str)]) -> [Option<String>; 2] {
+        [false, true].map(|v6| Manual::nic(&server(nics), v6))
+    }
+
+    #[test]
+    fn a_nic_in_manual_mode_for_one_family_is_found_for_that_family() {
+        let some = |mac: &str| Some(mac.to_owned());
+        assert_eq!(usable(&[("a", "dhcp", ""), ("b", "", "manual")]), [None, some("b")]);
+        assert_eq!(usable(&[("a", "manual", ""), ("b", "dhcp", "manual")]), [some("a"), some("b")]);
+        assert_eq!(usable(&[("a", "manual", "")]), [some("a"), some("a")], "any address that is subscribed to");
+        assert_eq!(usable(&[("a", "manual", "static")]), [some("a"), None], "its IPv6 address is the cloud's");
+        assert_eq!(usable(&[("a", "dhcp", "dhcp")]), [None, None]);
+    }
+
+    #[test]
+    fn the_public_nic_alone_is_switched_and_only_for_the_family_that_needs_it() {
+        let mut nics = server(&[("a", "dhcp", ""), ("b", "dhcp", "dhcp")]).with_nics(|_| {});
+        nics["nics"][0]["vlan"] = json!({ "uuid": "a-vlan" });
+        // One that has no MAC yet, as the cloud lists it while it is being added.
+        nics["nics"].as_array_mut().unwrap().insert(0, json!({ "mac": null, "vlan": null }));
+        (nics["uuid"], nics["status"]) = (json!("u1"), json!("running"));
+        let server: Server = serde_json::from_value(nics.clone()).unwrap();
+        for (v6, family, other) in [(false, "ip_v4_conf", "ip_v6_conf"), (true, "ip_v6_conf", "ip_v4_conf")] {
+            let after = Manual::switch(&server, v6).unwrap();
+            assert_eq!(after["nics"][2][family]["conf"], "manual");
+            assert_eq!(after["nics"][2][other]["conf"], "dhcp");
+            assert_eq!((&after["nics"][0], &after["nics"][1]), (&nics["nics"][0], &nics["nics"][1]));
+        }
     }
 }

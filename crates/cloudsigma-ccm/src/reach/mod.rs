@@ -18,8 +18,8 @@ use crate::error::Error;
 
 /// One of the ways. Its verbs may be called again after any crash.
 pub(crate) trait Reach: Send + Sync {
-    /// Whether this server could use addresses at all; why not, in words for its node's operator.
-    fn able(&self, server: &Server) -> Result<(), &'static str>;
+    /// Whether this server could use addresses of this family.
+    fn able(&self, server: &Server, v6: bool) -> bool;
 
     /// Lets this server use the address, and no other that could tell. The MAC of the NIC to put it on. `had` is the server
     /// that was let use it before, whether it is still a node's or not.
