@@ -133,7 +133,7 @@ struct Fault {
     error_point: Option<String>,
     error_type: String,
     #[serde(default)]
-    error_message: String,
+    error_message: Option<String>,
 }
 
 /// The error in an answer. Its body is an array of faults, a single one, or somebody else's page.
@@ -168,9 +168,10 @@ pub(super) fn refusal(status: StatusCode, body: &[u8]) -> Error {
 
 impl Fault {
     fn words(&self) -> String {
+        let message = self.error_message.as_deref().unwrap_or("no explanation");
         match &self.error_point {
-            Some(point) => format!("{} ({}: {point})", self.error_message, self.error_type),
-            None => format!("{} ({})", self.error_message, self.error_type),
+            Some(point) => format!("{message} ({}: {point})", self.error_type),
+            None => format!("{message} ({})", self.error_type),
         }
     }
 }
@@ -197,6 +198,8 @@ mod tests {
         assert_eq!((array.kind(), array.to_string().as_str()), (Kind::Invalid, "400: no (validation: meta)"));
         let object = of(403, r#"{"error_type":"permission","error_message":"not yours"}"#);
         assert_eq!((object.kind(), object.to_string().as_str()), (Kind::Denied, "403: not yours (permission)"));
+        let silent = of(404, r#"[{"error_point":null,"error_type":"notexist","error_message":null}]"#);
+        assert_eq!((silent.kind(), silent.to_string().as_str()), (Kind::NotFound, "404: no explanation (notexist)"));
         let text = of(500, "<html>\n  oops</html>");
         assert_eq!((text.kind(), text.to_string().as_str()), (Kind::Unavailable, "500: <html> oops</html>"));
     }

@@ -10,7 +10,7 @@ mod http;
 mod objects;
 mod secret;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -244,6 +244,9 @@ impl Client {
         let path = format!("{path}{}limit=0", if path.contains('?') { '&' } else { '?' });
         let page: Page = self.get(&path).await?;
         let (sent, total) = (page.objects.len(), page.meta.total_count);
+        // In the place of one that is named twice another one is missing.
+        let named = || page.objects.iter().filter_map(|object| object["uuid"].as_str());
+        let distinct = named().collect::<BTreeSet<_>>().len() == named().count();
         let mut items = Vec::with_capacity(sent);
         for object in page.objects {
             match serde_json::from_value(object) {
@@ -251,7 +254,7 @@ impl Client {
                 Err(error) => warn!(path, %error, "an object of the list cannot be read"),
             }
         }
-        let complete = items.len() == total;
+        let complete = distinct && items.len() == total;
         if !complete {
             warn!(path, read = items.len(), sent, total, "the list is incomplete");
         }

@@ -64,6 +64,19 @@ async fn a_list_that_ends_early_says_so() {
 }
 
 #[tokio::test]
+async fn a_list_that_names_one_twice_lacks_another() {
+    let (cloud, client) = start().await;
+    let twice = |last: u8| {
+        let objects = [1, last].map(|n| json!({ "uuid": ip(n), "meta": {} }));
+        json!({ "meta": { "limit": 0, "offset": 0, "total_count": 2 }, "objects": objects }).to_string()
+    };
+    cloud.fault(Fault::on("GET", "ips/detail/", Effect::Answer(200, twice(2))).times(1));
+    assert!(client.ips().await.unwrap().complete);
+    cloud.fault(Fault::on("GET", "ips/detail/", Effect::Answer(200, twice(1))).times(1));
+    assert!(!client.ips().await.unwrap().complete);
+}
+
+#[tokio::test]
 async fn an_object_that_cannot_be_read_makes_the_list_incomplete_and_takes_no_other_with_it() {
     let (cloud, client) = start().await;
     cloud.account(|account| {
