@@ -88,6 +88,8 @@ impl Probe {
         match self.http.get(&url).send().await {
             Ok(answer) => Some(answer.status() == reqwest::StatusCode::OK),
             Err(error) => {
+                // What is asked may have a key in it.
+                let error = error.without_url();
                 debug!(%address, %error, "nobody outside answers; nothing is known");
                 None
             }
