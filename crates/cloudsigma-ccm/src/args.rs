@@ -288,6 +288,26 @@ mod tests {
     }
 
     #[test]
+    fn so_are_its_variables() {
+        let command = Program::command();
+        let read: Vec<_> = command.get_arguments().filter_map(|flag| flag.get_env()?.to_str()).collect();
+        for name in [
+            "REGION",
+            "OAUTH_URL",
+            "CLIENT_ID",
+            "CLIENT_SECRET",
+            "USER_EMAIL",
+            "ENABLE_LEGACY_CREDENTIALS",
+            "USERNAME",
+            "PASSWORD",
+            "ENABLE_CSI_TOKEN",
+            "DISABLE_LB_IP_POOL",
+        ] {
+            assert!(read.contains(&&*format!("CLOUDSIGMA_{name}")), "{name}");
+        }
+    }
+
+    #[test]
     fn what_is_missing_is_said() {
         let args = parse(&["--region", "zrh"]);
         assert!(args.credentials(|_| None).unwrap_err().to_string().contains("--user-email"));
