@@ -225,9 +225,8 @@ fn start_moves(runtime: &Runtime, args: &Args, parts: &Parts) -> Result<(), Star
         fence: args.fence_stop,
         deadline: runtime.write_deadline,
         looks: parts.looks.clone(),
-        events: runtime.events.clone(),
-        about: runtime.about.clone(),
         metrics: moves::Metrics::new(&runtime.registry)?,
+        runtime: runtime.clone(),
     };
     let role = runtime.role.clone();
     runtime.tasks.spawn("moves", async move {

@@ -120,6 +120,21 @@ pub(crate) struct Move {
     pub(crate) blind: bool,
 }
 
+impl Move {
+    /// For people: who gets the address, and whose word does not count any more.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let why = self.reason.label();
+        let holder = match (&self.from, &self.to) {
+            (Some(from), Some(to)) if from != to => Some(format!("~ holder {from} becomes {to} ({why})")),
+            (None, Some(to)) => Some(format!("+ holder {to} ({why})")),
+            (Some(from), None) => Some(format!("- holder {from} ({why})")),
+            _ => None,
+        };
+        let evicted = self.evict.as_ref().map(|node| format!("- claim of {node}, which answers for nothing any more"));
+        holder.into_iter().chain(evicted).collect()
+    }
+}
+
 /// More nodes are late than can be believed: more likely it is us who see nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Brake {
@@ -290,6 +305,8 @@ mod tests {
     fn an_address_of_a_silent_node_moves_and_the_silent_one_is_evicted() {
         let decision = one(held(1), &nodes(&[Agent::Silent, Agent::Alive, Agent::Alive]));
         assert_eq!(moved(&decision), Some((Some(name(2)), Some(name(1)), Reason::Silent)));
+        let lines = ["~ holder n1 becomes n2 (silent)", "- claim of n1, which answers for nothing any more"];
+        assert_eq!(decision.moves[0].lines(), lines);
     }
 
     #[test]

@@ -19,12 +19,15 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
+use groundcrew_api::floating_ip::FloatingIP;
 use groundcrew_api::names::{annotation, condition, lease};
-use groundcrew_core::events::{Events, Severity, reference};
+use groundcrew_core::diff::Diff;
+use groundcrew_core::events::{Severity, reference};
 use groundcrew_core::leader::{Moment, Role, Term};
 use groundcrew_core::provider::Look;
+use groundcrew_core::runtime::Runtime;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, ObjectReference};
+use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
@@ -77,10 +80,8 @@ pub(crate) struct Mover {
     pub(crate) fence: bool,
     pub(crate) deadline: Duration,
     pub(crate) looks: broadcast::Sender<Look>,
-    pub(crate) events: Events,
-    /// What is told about all of them is told here.
-    pub(crate) about: ObjectReference,
     pub(crate) metrics: Metrics,
+    pub(crate) runtime: Runtime,
 }
 
 /// What the loop remembers.
@@ -95,6 +96,8 @@ struct Memory {
     /// Nodes that had no interface for an address, and when they said so last.
     unable: BTreeMap<Arc<str>, Moment>,
     braked: Option<Braked>,
+    /// What a dry run has shown last: Leases change all the time, and most of it changes nothing here.
+    shown: BTreeMap<IpAddr, Vec<String>>,
 }
 
 /// While the brake is on.
@@ -174,6 +177,9 @@ impl Mover {
         } else {
             memory.failed.clear();
             memory.moved.clear();
+            if self.runtime.dry_run {
+                self.preview(&decision, memory);
+            }
         }
         let retry = memory.failed.values().map(|(at, _)| now.until(*at).max(Duration::from_millis(50))).min();
         let rest =
@@ -181,6 +187,17 @@ impl Mover {
         let due = memory.lives.next(now, self.timing.delay);
         let recovered = memory.unable.values().map(|said| now.until(*said + RECOVERY)).min();
         due.into_iter().chain(retry).chain(rest).chain(recovered).min().unwrap_or(LONGEST_PAUSE)
+    }
+
+    /// What would be carried out, for a dry run.
+    fn preview(&self, decision: &Decision, memory: &mut Memory) {
+        let plans: BTreeMap<_, _> = decision.moves.iter().map(|planned| (planned.address, planned.lines())).collect();
+        for (address, lines) in &plans {
+            if memory.shown.get(address) != Some(lines) {
+                self.runtime.show_plan(Diff::of(format!("FloatingIP {}", FloatingIP::name_of(*address)), lines));
+            }
+        }
+        memory.shown = plans;
     }
 
     fn carry_out<'a>(
@@ -262,14 +279,14 @@ impl Mover {
             let name = node.name_any();
             // kubelet's own Events about a node name it in the place of its uid.
             let about = reference::<Node>(None, &name, Some(name.clone()));
-            self.events.tell(about, Severity::Warning, "DrivesChanged", error.to_string());
+            self.runtime.events.tell(about, Severity::Warning, "DrivesChanged", error.to_string());
         }
     }
 
     fn addresses(&self, memory: &Memory, inventory: Option<&Inventory>, now: Moment) -> BTreeMap<IpAddr, Address> {
         let wishes = self.wishes.all();
         let ours = self.floating.ours().into_iter().filter(|(_, o)| o.metadata.deletion_timestamp.is_none());
-        ours.map(|(ip, object)| {
+        let ours = ours.map(|(ip, object)| {
             let wish = wishes.get(&ip);
             let name = |node: &Option<String>| node.as_deref().map(Arc::from);
             let status = object.status.as_ref();
@@ -288,8 +305,15 @@ impl Mover {
                     && ready.is_some_and(|ready| ready.status == "False" && UNABLE.contains(&ready.reason.as_str())),
             };
             (ip, address)
-        })
-        .collect()
+        });
+        let mut addresses: BTreeMap<_, _> = ours.collect();
+        if self.runtime.dry_run {
+            // Of those whose object would be made first.
+            for (ip, local) in wishes.iter().filter(|(ip, _)| self.floating.get(**ip).is_none()) {
+                addresses.insert(*ip, Address { wanted: true, local: local.clone(), ..Address::default() });
+            }
+        }
+        addresses
     }
 
     /// Every node that is, holds, says that it holds, or counts.
@@ -375,7 +399,7 @@ impl Mover {
                 );
                 warn!("{note}");
                 if leads {
-                    self.events.tell(self.about.clone(), Severity::Warning, "FailoverBraked", note);
+                    self.runtime.events.tell(self.runtime.about.clone(), Severity::Warning, "FailoverBraked", note);
                 }
             }
             (Some(_), None) => info!("most nodes are heard again; silent ones have the whole delay anew"),

@@ -3,6 +3,8 @@
 use std::process::Command;
 
 use anyhow::ensure;
+use groundcrew_api::floating_ip::FloatingIP;
+use groundcrew_api::names::{label, lease};
 use groundcrew_api::node_repair::NodeRepair;
 use groundcrew_testkit::cloudsigma::{CloudSigma, Nic, PASSWORD, USER};
 use groundcrew_testkit::controller::Controller;
@@ -149,6 +151,14 @@ async fn a_dry_run_of_routegc_and_of_flight_prints_a_diff_and_writes_nothing_any
     assert_eq!(Api::<NodeRepair>::all(client).list(&all).await.unwrap().items, []);
 }
 
+fn on_cloudsigma(plane: &ControlPlane, cloud: &CloudSigma) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_groundcrew"));
+    command.args(["cloudsigma-ccm", "--dry-run", "--api-url", &cloud.url(), "--username", USER, "--region", "zrh"]);
+    command.args(["--discovery-interval", "200ms", "--lease-namespace", "default", "--status-address", "off"]);
+    command.env("GROUNDCREW_KUBECONFIG", plane.kubeconfig_path()).env("CLOUDSIGMA_PASSWORD", PASSWORD);
+    command
+}
+
 #[tokio::test]
 async fn a_dry_run_on_cloudsigma_prints_what_would_become_of_nodes_and_changes_none() {
     const NEW: &str = "node.cloudprovider.kubernetes.io/uninitialized";
@@ -167,11 +177,7 @@ async fn a_dry_run_on_cloudsigma_prints_what_would_become_of_nodes_and_changes_n
     nodes.create(&PostParams::default(), &lost).await.unwrap();
 
     let scratch = Scratch::new("dry-cloudsigma").unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_groundcrew"));
-    command.args(["cloudsigma-ccm", "--dry-run", "--api-url", &cloud.url(), "--username", USER, "--region", "zrh"]);
-    command.args(["--discovery-interval", "200ms", "--lease-namespace", "default", "--status-address", "off"]);
-    command.env("GROUNDCREW_KUBECONFIG", plane.kubeconfig_path()).env("CLOUDSIGMA_PASSWORD", PASSWORD);
-    let dry = Controller::spawn("cloudsigma-ccm", command, scratch.path()).unwrap();
+    let dry = Controller::spawn("cloudsigma-ccm", on_cloudsigma(&plane, &cloud), scratch.path()).unwrap();
     eventually("the diff is shown", SOON, async || {
         let log = dry.process.log();
         for line in ["Node n1\n", "  + label topology.kubernetes.io/region=zrh\n", &format!("  - taint {NEW}\n")] {
@@ -199,4 +205,64 @@ async fn a_dry_run_on_cloudsigma_prints_what_would_become_of_nodes_and_changes_n
     let ours =
         events.iter().filter(|event| event.reporting_controller.as_ref().is_some_and(|by| by.contains("groundcrew")));
     assert_eq!(ours.count(), 0);
+}
+
+#[tokio::test]
+async fn a_dry_run_on_cloudsigma_prints_to_which_node_an_address_would_go_and_moves_none() {
+    const ADDRESS: &str = "203.0.113.7";
+    let plane = ControlPlane::start().await.unwrap();
+    plane.define(&groundcrew_api::crds()).await.unwrap();
+    let client = plane.client().await.unwrap();
+    let nodes: Api<Node> = Api::all(client.clone());
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "default");
+    let objects: Api<FloatingIP> = Api::all(client);
+    let cloud = CloudSigma::start().await.unwrap();
+    cloud.account(|account| account.add_ip(ADDRESS.parse().unwrap()));
+    let create = PostParams::default();
+    for (name, cordoned) in [("n1", true), ("n2", false)] {
+        let server = cloud.account(|account| account.add_server(name, Nic::Manual));
+        let spec = json!({"providerID": format!("cloudsigma://{server}"), "unschedulable": cordoned});
+        let node = from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        nodes.create(&create, &node).await.unwrap();
+        let ready = Patch::Strategic(json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}));
+        nodes.patch_status(name, &PatchParams::default(), &ready).await.unwrap();
+        // Nobody doubts for half of this that the agent lives.
+        let spec = json!({"holderIdentity": "run-1", "leaseDurationSeconds": 3600});
+        let lease = from_value(json!({"metadata": {"name": lease::of_node(name)}, "spec": spec})).unwrap();
+        leases.create(&create, &lease).await.unwrap();
+    }
+    let spec = json!({"address": ADDRESS, "serial": 1, "holder": "n1"});
+    let mut object = FloatingIP::new(ADDRESS, from_value(spec).unwrap());
+    object.metadata.labels = Some([(label::CLUSTER.to_owned(), "us".to_owned())].into());
+    let before = objects.create(&create, &object).await.unwrap();
+
+    let scratch = Scratch::new("dry-moves").unwrap();
+    let mut command = on_cloudsigma(&plane, &cloud);
+    command.args(["--cluster-id", "us"]);
+    let dry = Controller::spawn("cloudsigma-ccm", command, scratch.path()).unwrap();
+    let expected = format!("FloatingIP {ADDRESS}\n  ~ holder n1 becomes n2 (unfit)\n");
+    let shown = || dry.process.log().matches(&expected).count();
+    eventually("the diff is shown", SOON, async || {
+        ensure!(shown() > 0, "no\n{expected}in\n{}", dry.process.log());
+        Ok(())
+    })
+    .await
+    .unwrap();
+    // Whatever happens to a Node has it looked at again.
+    let label = Patch::Merge(json!({"metadata": {"labels": {"looked": "at"}}}));
+    nodes.patch("n2", &PatchParams::default(), &label).await.unwrap();
+    let cordon = Patch::Merge(json!({"spec": {"unschedulable": false}}));
+    nodes.patch("n1", &PatchParams::default(), &cordon).await.unwrap();
+    let readings = || cloud.calls().iter().filter(|call| call.path.starts_with("servers/detail/")).count();
+    let seen = readings();
+    eventually("the account is read again and again", SOON, async || {
+        ensure!(readings() > seen + 3, "{} times", readings());
+        Ok(())
+    })
+    .await
+    .unwrap();
+    assert_eq!(shown(), 1, "what did not change is not shown again");
+    let after = objects.get(ADDRESS).await.unwrap();
+    assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
+    assert_eq!(cloud.writes(), []);
 }
