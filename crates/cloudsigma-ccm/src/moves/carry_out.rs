@@ -13,11 +13,12 @@ use crate::error::Error;
 use crate::floating::{self, Place};
 use crate::write::under;
 
-/// `silence` is that of the node to be evicted, if it is that for which it is.
+/// `silence` is that of the node to be evicted, if it is that for which it is, and `server` is its server, where that is known.
 pub(super) async fn carry_out(
     mover: &Mover,
     planned: &Move,
     silence: Option<&Silence>,
+    server: Option<&str>,
     term: &Term,
 ) -> Result<(), Error> {
     let Move { address, to, evict, .. } = planned;
@@ -28,11 +29,11 @@ pub(super) async fn carry_out(
     }
     if let Some(node) = evict {
         let claimed = object.status.as_ref().and_then(|status| status.holder.as_deref());
-        if claimed != Some(&**node) || !is_gone(mover, node, silence).await? {
+        if claimed != Some(&**node) || !is_gone(mover, node, server, silence).await? {
             return Err(changed(planned));
         }
         if mover.fence && silence.is_some() {
-            fence(mover, node, term).await?;
+            fence(mover, node, server, term).await?;
         }
     }
     let Some(to) = to else {
@@ -48,7 +49,7 @@ pub(super) async fn carry_out(
 }
 
 /// Whether the node is as silent as it was when this was decided, by the API server's own word, or its server stopped.
-async fn is_gone(mover: &Mover, node: &str, silence: Option<&Silence>) -> Result<bool, Error> {
+async fn is_gone(mover: &Mover, node: &str, server: Option<&str>, silence: Option<&Silence>) -> Result<bool, Error> {
     let name = lease::of_node(node);
     let tried = format!("cannot read Lease {name}");
     let lease = match tokio::time::timeout(mover.deadline, mover.lease_api.get_opt(&name)).await {
@@ -69,25 +70,25 @@ async fn is_gone(mover: &Mover, node: &str, silence: Option<&Silence>) -> Result
     if free {
         return Ok(true);
     }
-    match mover.nodes.server_of(node) {
-        Some(server) => Ok(mover.client.server(&server).await?.status == "stopped"),
+    match server {
+        Some(server) => Ok(mover.client.server(server).await?.status == "stopped"),
         None => Ok(false),
     }
 }
 
 /// Cuts the power of a node's server, and waits until the cloud says that it is off. One that is not yet is looked at again.
-async fn fence(mover: &Mover, node: &str, term: &Term) -> Result<(), Error> {
+async fn fence(mover: &Mover, node: &str, server: Option<&str>, term: &Term) -> Result<(), Error> {
     let unfenced = |why: &str| Error::NotFenced { node: node.to_owned(), why: why.to_owned() };
-    let server = mover.nodes.server_of(node).ok_or_else(|| unfenced("its server is not known"))?;
+    let server = server.ok_or_else(|| unfenced("its server is not known"))?;
     let status = async || -> Result<String, Error> {
-        match mover.client.server(&server).await {
+        match mover.client.server(server).await {
             // What does not exist answers for nothing.
             Err(error) if error.kind() == Kind::NotFound => Ok("stopped".to_owned()),
             read => Ok(read?.status),
         }
     };
     if status().await? == "running" {
-        under(term, mover.deadline, mover.client.stop_server(&server)).await?;
+        under(term, mover.deadline, mover.client.stop_server(server)).await?;
         warn!(node, server, "power cut: its agent is silent and its addresses move");
     }
     if status().await? == "stopped" { Ok(()) } else { Err(unfenced("it is stopping")) }

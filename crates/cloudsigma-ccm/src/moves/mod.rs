@@ -35,7 +35,7 @@ use tracing::{info, warn};
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::floating::Floating;
+use crate::floating::{self, Floating};
 use crate::inventory::{Account, Inventory};
 use crate::mirror::Mirror;
 use crate::nodes::{self, Nodes};
@@ -96,6 +96,8 @@ struct Memory {
     /// Nodes that had no interface for an address, and when they said so last.
     unable: BTreeMap<Arc<str>, Moment>,
     braked: Option<Braked>,
+    /// The servers of all nodes that are named anywhere: a Node may go before its server does.
+    servers: BTreeMap<Arc<str>, String>,
     /// What a dry run has shown last: Leases change all the time, and most of it changes nothing here.
     shown: BTreeMap<IpAddr, Vec<String>>,
 }
@@ -104,9 +106,9 @@ struct Memory {
 #[derive(Debug)]
 struct Braked {
     brake: Brake,
-    /// The nodes that counted when it began, and their servers. Agents that are cut off count by what they knew then: who is
-    /// deleted since may still tell them that it is out, and who is new cannot outvote whom they know.
-    counted: BTreeMap<Arc<str>, Option<String>>,
+    /// The nodes that counted when it began. Agents that are cut off count by what they knew then: who is deleted since may
+    /// still tell them that it is out, and who is new cannot outvote whom they know.
+    counted: BTreeSet<Arc<str>>,
 }
 
 /// A move and what became of it.
@@ -153,21 +155,26 @@ impl Mover {
         let unreachable = addresses.values().filter(|address| address.unreachable);
         memory.unable.extend(unreachable.filter_map(|address| Some((address.holder.clone()?, now))));
         let names = self.names(&addresses, memory.braked.as_ref());
+        self.learn_servers(&names, &mut memory.servers);
         memory.lives.observe(names.iter(), |node| self.leases.get(&lease::of_node(node)), now);
-        let mut view = self.view(&names, memory, inventory.as_deref(), now);
+        let claimants = claimants(&addresses);
+        let mut view = self.view(&names, &claimants, memory, inventory.as_deref(), now);
         let mut decision = decide(&addresses, &view);
         let before = memory.braked.as_ref().map(|braked| braked.brake);
         if before.is_some() && decision.brake.is_none() {
             // Whoever is still silent may have been cut off together with us: everybody has the whole time again.
             memory.lives.restart(now);
             memory.braked = None;
-            view = self.view(&names, memory, inventory.as_deref(), now);
+            view = self.view(&names, &claimants, memory, inventory.as_deref(), now);
             decision = decide(&addresses, &view);
         }
         self.tell_brake(before, decision.brake, term.is_some());
         match (decision.brake, &mut memory.braked) {
             (Some(brake), Some(braked)) => braked.brake = brake,
-            (Some(brake), none) => *none = Some(Braked { brake, counted: self.counted(&view) }),
+            (Some(brake), none) => {
+                let counted = view.iter().filter(|(_, node)| node.counts).map(|(name, _)| name.clone());
+                *none = Some(Braked { brake, counted: counted.collect() });
+            }
             (None, braked) => *braked = None,
         }
         self.metrics.brake.set(decision.brake.is_some().into());
@@ -222,11 +229,12 @@ impl Mover {
             }
             let evict = planned.evict.as_deref().filter(|_| !braked);
             let silence = evict.and_then(|node| memory.lives.silence(node, now, self.timing.delay));
+            let server = planned.evict.as_ref().and_then(|node| memory.servers.get(node)).cloned();
             memory.moving.insert(planned.address, planned.clone());
             let term = term.clone();
             let moving = async move {
                 // Cut short it is as after a crash.
-                let moving = carry_out::carry_out(self, &planned, silence.as_ref(), &term);
+                let moving = carry_out::carry_out(self, &planned, silence.as_ref(), server.as_deref(), &term);
                 let carried = tokio::time::timeout(self.deadline * 2, moving).await;
                 let address = planned.address;
                 (planned, carried.unwrap_or(Err(Error::NotMoved { address })))
@@ -320,28 +328,40 @@ impl Mover {
     fn names(&self, addresses: &BTreeMap<IpAddr, Address>, braked: Option<&Braked>) -> BTreeSet<Arc<str>> {
         let nodes = self.nodes.all().into_iter().map(|node| Arc::from(node.name_any()));
         let holders = addresses.values().flat_map(|address| [address.holder.clone(), address.claimed.clone()]);
-        let counted = braked.into_iter().flat_map(|braked| braked.counted.keys().cloned());
+        let counted = braked.into_iter().flat_map(|braked| braked.counted.iter().cloned());
         nodes.chain(holders.flatten()).chain(counted).collect()
     }
 
-    /// Those that count, with their servers.
-    fn counted(&self, view: &BTreeMap<Arc<str>, decide::Node>) -> BTreeMap<Arc<str>, Option<String>> {
-        let counted = view.iter().filter(|(_, node)| node.counts);
-        counted.map(|(name, _)| (name.clone(), self.nodes.server_of(name))).collect()
+    fn learn_servers(&self, names: &BTreeSet<Arc<str>>, servers: &mut BTreeMap<Arc<str>, String>) {
+        servers.retain(|name, _| names.contains(name));
+        for (_, object) in self.floating.ours() {
+            // Noted when the holder was chosen: all that a new process knows of one whose Node is gone.
+            if let (Some(holder), Some(server)) = (object.spec.holder.as_deref(), floating::server(&object)) {
+                servers.entry(Arc::from(holder)).or_insert_with(|| server.to_owned());
+            }
+        }
+        for name in names {
+            let node = self.nodes.mirror.get(name);
+            match node.as_deref().map(nodes::server) {
+                Some(Some(server)) => drop(servers.insert(name.clone(), server.to_owned())),
+                // Another one of the same name, whose server is not known yet.
+                Some(None) => drop(servers.remove(name)),
+                None => {}
+            }
+        }
     }
 
     fn view(
         &self,
         names: &BTreeSet<Arc<str>>,
+        claimants: &BTreeSet<Arc<str>>,
         memory: &Memory,
         inventory: Option<&Inventory>,
         now: Moment,
     ) -> BTreeMap<Arc<str>, decide::Node> {
         let view = names.iter().map(|name| {
             let node = self.nodes.mirror.get(name);
-            let counted = memory.braked.as_ref().map(|braked| braked.counted.get(name));
-            let known = counted.flatten().and_then(Option::as_deref);
-            let uuid = node.as_deref().and_then(nodes::server).or(known);
+            let uuid = memory.servers.get(name).map(String::as_str);
             let server = uuid.and_then(|uuid| inventory?.servers.get(uuid));
             let complete = inventory.is_some_and(|inventory| inventory.complete);
             let unfit = match (&node, server) {
@@ -353,10 +373,13 @@ impl Mover {
                 }
                 (Some(node), Some(_)) => nodes::unfit(node, self.ignore_exclusion),
             };
-            let counts = match counted {
-                // What does not exist any more tells nobody anything.
-                Some(counted) => counted.is_some() && !uuid.is_some_and(|uuid| self.is_deleted(uuid, inventory)),
-                None => node.is_some() && self.leases.get(&lease::of_node(name)).is_some(),
+            // What does not exist any more tells nobody anything.
+            let may_tell = || !uuid.is_some_and(|uuid| self.is_deleted(uuid, inventory));
+            let counts = match (&memory.braked, &node) {
+                (Some(braked), _) => braked.counted.contains(name) && may_tell(),
+                (None, Some(_)) => self.leases.get(&lease::of_node(name)).is_some(),
+                // Of nodes that were deleted, a new process knows only those that have an address.
+                (None, None) => claimants.contains(name) && may_tell(),
             };
             let view = decide::Node {
                 agent: memory.lives.agent(name, now, self.timing.delay),
@@ -406,4 +429,10 @@ impl Mover {
             _ => {}
         }
     }
+}
+
+/// Nodes that say that they hold an address, and whose word counts.
+fn claimants(addresses: &BTreeMap<IpAddr, Address>) -> BTreeSet<Arc<str>> {
+    let claims = addresses.values().filter(|address| address.claimed != address.evicted);
+    claims.filter_map(|address| address.claimed.clone()).collect()
 }

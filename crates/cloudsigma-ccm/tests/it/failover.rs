@@ -129,6 +129,39 @@ async fn neither_a_deleted_node_nor_a_new_one_lifts_the_brake_and_a_stopped_serv
     controller.stop().await;
 }
 
+/// What the brake counted is forgotten with the process; that a node had an address is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restarted_controller_brakes_for_a_node_that_was_deleted_while_it_had_an_address() {
+    let lab = Lab::new("cs-rebraked", 3).await;
+    lab.add_ips(1..=3);
+    let flags = ["--takeover-delay", "3s", "--scan-interval", "300ms"];
+    let controller = lab.controller(&flags).await;
+    let mut held = Vec::new();
+    for n in 1..=3 {
+        held.push(lab.serve(&format!("s{n}")).await);
+    }
+    let (address, holder) = held[0].clone();
+    let other = held.iter().map(|(_, node)| node).find(|node| **node != holder).unwrap();
+    let serial = lab.floating(address).await.spec.serial;
+    lab.agents.die(&holder);
+    lab.agents.die(other);
+    controller.until_braked().await;
+    controller.stop().await;
+    lab.kube_nodes().delete(other, &DeleteParams::default()).await.map(drop).unwrap();
+    let leases: Api<Lease> = Api::namespaced(lab.client.clone(), &lab.namespace);
+    leases.delete(&lease::of_node(other), &DeleteParams::default()).await.map(drop).unwrap();
+
+    let controller = lab.controller(&flags).await;
+    controller.until_braked().await;
+    // More than the delay.
+    controller.until_scanned(15).await;
+    assert!(controller.is_braked().await);
+    assert_eq!(lab.floating(address).await.spec.serial, serial);
+    lab.cloud.account(|account| account.set_status(lab.server(other), "stopped"));
+    lab.until_held(address, |node| node != holder).await;
+    controller.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_drained_hands_its_addresses_over() {
     let lab = Lab::new("cs-drain", 2).await;
@@ -569,6 +602,19 @@ async fn a_hard_fence_cuts_the_power_before_an_address_moves() {
     assert_eq!(lab.cloud.server(&server).unwrap()["status"], "stopped");
     let other = lab.nodes.iter().find(|(node, _)| *node != holder).unwrap().1.clone();
     assert_eq!(lab.cloud.server(&other).unwrap()["status"], "running");
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hard_fence_cuts_the_power_of_a_server_whose_node_was_deleted() {
+    let lab = Lab::new("cs-fencedel", 2).await;
+    lab.add_ips([1]);
+    let controller = lab.controller(&["--takeover-delay", "3s", "--fence-stop"]).await;
+    let (address, holder) = lab.serve("web").await;
+    lab.agents.die(&holder);
+    lab.kube_nodes().delete(&holder, &DeleteParams::default()).await.map(drop).unwrap();
+    lab.until_held(address, |node| node != holder).await;
+    assert_eq!(lab.cloud.server(lab.server(&holder)).unwrap()["status"], "stopped");
     controller.stop().await;
 }
 

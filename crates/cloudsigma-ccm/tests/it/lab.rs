@@ -78,6 +78,36 @@ impl Controller {
     pub(crate) async fn metric(&self, series: &str) -> f64 {
         metric(self.admin, series).await.unwrap()
     }
+
+    pub(crate) async fn is_braked(&self) -> bool {
+        self.metric("groundcrew_floating_braked_bool").await > 0.0
+    }
+
+    pub(crate) async fn until_braked(&self) {
+        eventually("the brake is on", SOON, async || if self.is_braked().await { Ok(()) } else { Err("off") })
+            .await
+            .unwrap();
+    }
+
+    /// Waits until everything was compared so many times more.
+    pub(crate) async fn until_scanned(&self, times: u32) {
+        self.until_more("groundcrew_service_full_scans_total", times).await;
+    }
+
+    /// Waits until the account could not be read so many times more, or only a part of it.
+    pub(crate) async fn until_misread(&self, times: u32) {
+        self.until_more("groundcrew_cloudsigma_read_failures_total", times).await;
+    }
+
+    async fn until_more(&self, counter: &str, times: u32) {
+        let enough = self.metric(counter).await + f64::from(times);
+        eventually(&format!("{counter} is {enough}"), SOON, async || {
+            let now = self.metric(counter).await;
+            if now >= enough { Ok(()) } else { Err(now) }
+        })
+        .await
+        .unwrap();
+    }
 }
 
 impl Drop for Controller {
@@ -130,6 +160,11 @@ impl Lab {
 
     pub(crate) fn node(&self, n: usize) -> &str {
         &self.nodes[n - 1].0
+    }
+
+    /// The server of a node.
+    pub(crate) fn server(&self, node: &str) -> &str {
+        &self.nodes.iter().find(|(name, _)| name == node).unwrap().1
     }
 
     pub(crate) fn class(&self) -> String {
@@ -212,6 +247,12 @@ impl Lab {
         self.set_ready(name, ready).await;
     }
 
+    /// No Pod is to come to it any more, or they may again.
+    pub(crate) async fn cordon(&self, name: &str, cordoned: bool) {
+        let patch = Patch::Merge(json!({ "spec": { "unschedulable": cordoned } }));
+        self.kube_nodes().patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
     pub(crate) async fn set_ready(&self, name: &str, ready: bool) {
         let status = if ready { "True" } else { "False" };
         let patch = json!({ "status": { "conditions": [{ "type": "Ready", "status": status }] } });
@@ -232,6 +273,13 @@ impl Lab {
             service["spec"][field] = value.clone();
         }
         self.services().create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await.unwrap()
+    }
+
+    /// A Service that is served: its address, and the node that holds it.
+    pub(crate) async fn serve(&self, name: &str) -> (IpAddr, String) {
+        self.create(name, json!({}), json!({})).await;
+        let address = self.until_served(name).await;
+        (address, self.until_held(address, |_| true).await)
     }
 
     pub(crate) async fn delete(&self, name: &str) {
