@@ -58,16 +58,14 @@ async fn when_most_agents_are_silent_nothing_moves_and_the_brake_says_so() {
     let lab = Lab::new("cs-brake", 3).await;
     lab.add_ips([1]);
     let controller = lab.controller(QUICK).await;
-    lab.create("web", json!({}), json!({})).await;
-    let address = lab.until_served("web").await;
-    let holder = lab.until_held(address, |_| true).await;
+    let (address, holder) = lab.serve("web").await;
     let serial = lab.floating(address).await.spec.serial;
     let other = lab.nodes.iter().map(|(node, _)| node).find(|node| **node != holder).unwrap();
     lab.agents.die(&holder);
     lab.agents.die(other);
     let died = Instant::now();
     eventually("the brake is on, and both are silent", SOON, async || {
-        let braked = controller.metric("groundcrew_floating_braked_bool").await > 0.0;
+        let braked = controller.is_braked().await;
         if braked && died.elapsed() > DELAY + Duration::from_secs(1) { Ok(()) } else { Err(format!("{braked}")) }
     })
     .await
@@ -95,15 +93,12 @@ async fn neither_a_deleted_node_nor_a_new_one_lifts_the_brake_and_a_stopped_serv
     let mut lab = Lab::new("cs-braked", 3).await;
     lab.add_ips([1, 2]);
     let controller = lab.controller(&["--takeover-delay", "3s", "--scan-interval", "300ms"]).await;
-    lab.create("web", json!({}), json!({})).await;
-    let address = lab.until_served("web").await;
-    let holder = lab.until_held(address, |_| true).await;
+    let (address, holder) = lab.serve("web").await;
     let serial = lab.floating(address).await.spec.serial;
     let (other, server) = lab.nodes.iter().find(|(node, _)| *node != holder).unwrap().clone();
     lab.agents.die(&holder);
     lab.agents.die(&other);
-    let brake = async || controller.metric("groundcrew_floating_braked_bool").await;
-    eventually("the brake is on", SOON, async || if brake().await > 0.0 { Ok(()) } else { Err("off") }).await.unwrap();
+    controller.until_braked().await;
 
     lab.kube_nodes().delete(&other, &DeleteParams::default()).await.map(drop).unwrap();
     let leases: Api<Lease> = Api::namespaced(lab.client.clone(), &lab.namespace);
@@ -113,15 +108,9 @@ async fn neither_a_deleted_node_nor_a_new_one_lifts_the_brake_and_a_stopped_serv
     }
     lab.create("new", json!({}), json!({})).await;
     lab.until_served("new").await;
-    let scans = async || controller.metric("groundcrew_service_full_scans_total").await;
-    let before = scans().await;
-    eventually("more than the delay has passed", SOON, async || {
-        let now = scans().await;
-        if now >= before + 15.0 { Ok(()) } else { Err(now) }
-    })
-    .await
-    .unwrap();
-    assert!(brake().await > 0.0);
+    // More than the delay.
+    controller.until_scanned(15).await;
+    assert!(controller.is_braked().await);
     assert_eq!(lab.floating(address).await.spec.serial, serial);
 
     lab.cloud.account(|account| account.set_status(&server, "stopped"));
@@ -167,11 +156,8 @@ async fn a_node_that_is_drained_hands_its_addresses_over() {
     let lab = Lab::new("cs-drain", 2).await;
     lab.add_ips([1]);
     let controller = lab.controller(&[]).await;
-    lab.create("web", json!({}), json!({})).await;
-    let address = lab.until_served("web").await;
-    let holder = lab.until_held(address, |_| true).await;
-    let cordon = json!({ "spec": { "unschedulable": true } });
-    lab.kube_nodes().patch(&holder, &PatchParams::default(), &Patch::Merge(cordon)).await.unwrap();
+    let (address, holder) = lab.serve("web").await;
+    lab.cordon(&holder, true).await;
     let now = lab.until_held(address, |node| node != holder).await;
     assert_eq!(lab.floating(address).await.spec.evicted, None, "{holder} lives and handed it to {now}");
     controller.stop().await;
@@ -207,9 +193,7 @@ async fn an_address_goes_to_another_physical_host_than_the_one_that_failed() {
     let lab = Lab::new("cs-host", 4).await;
     lab.add_ips([1]);
     let controller = lab.controller(QUICK).await;
-    lab.create("web", json!({}), json!({})).await;
-    let address = lab.until_served("web").await;
-    let holder = lab.until_held(address, |_| true).await;
+    let (address, holder) = lab.serve("web").await;
     // All but one share the host that fails.
     let (far, _) = lab.nodes.iter().rfind(|(node, _)| *node != holder).unwrap();
     let (alone, together): (Vec<_>, Vec<_>) = lab.nodes.iter().cloned().partition(|(node, _)| node == far);
@@ -348,8 +332,7 @@ async fn an_address_that_moved_before_its_service_was_looked_at_does_not_rest_on
     let address = lab.until_served("web").await;
     lab.until_held(address, |node| node == lab.node(1)).await;
     controller.stop().await;
-    let cordon = json!({ "spec": { "unschedulable": true } });
-    lab.kube_nodes().patch(lab.node(1), &PatchParams::default(), &Patch::Merge(cordon)).await.unwrap();
+    lab.cordon(lab.node(1), true).await;
     lab.slice("web", &[lab.node(4)]).await;
     let controller = lab.controller(&["--minimum-hold", "10m"]).await;
     lab.until_held(address, |node| node == lab.node(4)).await;
@@ -362,10 +345,8 @@ async fn a_stopped_servers_addresses_move_at_once() {
     lab.add_ips([1]);
     // So long that only the server's status can be the reason.
     let controller = lab.controller(&["--takeover-delay", "10m"]).await;
-    lab.create("web", json!({}), json!({})).await;
-    let address = lab.until_served("web").await;
-    let holder = lab.until_held(address, |_| true).await;
-    let server = lab.nodes.iter().find(|(node, _)| *node == holder).unwrap().1.clone();
+    let (address, holder) = lab.serve("web").await;
+    let server = lab.server(&holder).to_owned();
     lab.agents.die(&holder);
     lab.cloud.account(|account| account.set_status(&server, "stopped"));
     lab.until_held(address, |node| node != holder).await;
@@ -378,9 +359,7 @@ async fn an_address_of_a_dead_node_can_be_released() {
     lab.add_ips([1]);
     let before = lab.cloud.snapshot();
     let controller = lab.controller(QUICK).await;
-    lab.create("web", json!({}), json!({})).await;
-    let address = lab.until_served("web").await;
-    let holder = lab.until_held(address, |_| true).await;
+    let (address, holder) = lab.serve("web").await;
     lab.agents.die(&holder);
     lab.delete("web").await;
     lab.until_gone("web").await;
@@ -395,15 +374,11 @@ async fn in_attach_mode_an_address_moves_by_detaching_and_attaching_a_nic() {
     lab.cloud.account(|account| account.live_nics = true);
     let before = lab.cloud.snapshot();
     let controller = lab.controller(&["--mode", "attach"]).await;
-    lab.create("web", json!({}), json!({})).await;
-    let address = lab.until_served("web").await;
-    let holder = lab.until_held(address, |_| true).await;
-    let server = |node: &str| lab.nodes.iter().find(|(name, _)| name == node).unwrap().1.clone();
-    assert_eq!(lab.cloud.ip(address).unwrap()["server"]["uuid"], server(&holder));
-    let cordon = json!({ "spec": { "unschedulable": true } });
-    lab.kube_nodes().patch(&holder, &PatchParams::default(), &Patch::Merge(cordon)).await.unwrap();
+    let (address, holder) = lab.serve("web").await;
+    assert_eq!(lab.cloud.ip(address).unwrap()["server"]["uuid"], lab.server(&holder));
+    lab.cordon(&holder, true).await;
     let now = lab.until_held(address, |node| node != holder).await;
-    assert_eq!(lab.cloud.ip(address).unwrap()["server"]["uuid"], server(&now));
+    assert_eq!(lab.cloud.ip(address).unwrap()["server"]["uuid"], lab.server(&now));
     lab.delete("web").await;
     lab.until_gone("web").await;
     lab.until_account(&before).await;
@@ -417,13 +392,10 @@ async fn an_address_whose_node_was_deleted_is_taken_from_the_server_that_stays()
     lab.cloud.account(|account| account.live_nics = true);
     let before = lab.cloud.snapshot();
     let controller = lab.controller(&["--mode", "attach"]).await;
-    lab.create("web", json!({}), json!({})).await;
-    let address = lab.until_served("web").await;
-    let holder = lab.until_held(address, |_| true).await;
+    let (address, holder) = lab.serve("web").await;
     lab.kube_nodes().delete(&holder, &DeleteParams::default()).await.map(drop).unwrap();
     let now = lab.until_held(address, |node| node != holder).await;
-    let server = &lab.nodes.iter().find(|(node, _)| *node == now).unwrap().1;
-    assert_eq!(lab.cloud.ip(address).unwrap()["server"]["uuid"], **server);
+    assert_eq!(lab.cloud.ip(address).unwrap()["server"]["uuid"], lab.server(&now));
     // The last one goes as well: the Service can go all the same.
     lab.kube_nodes().delete(&now, &DeleteParams::default()).await.map(drop).unwrap();
     lab.delete("web").await;
@@ -442,17 +414,15 @@ async fn an_address_that_its_server_does_not_let_go_is_attached_nowhere_else_and
     lab.slice("web", &[lab.node(1), lab.node(2)]).await;
     let address = lab.until_served("web").await;
     let holder = lab.until_held(address, |_| true).await;
-    let of = |node: &str| lab.nodes.iter().find(|(name, _)| name == node).unwrap().1.clone();
     let other = lab.nodes.iter().find(|(node, _)| *node != holder).unwrap().1.clone();
     lab.cloud.account(|account| account.live_nics = false);
-    let cordon = |cordoned: bool| Patch::Merge(json!({ "spec": { "unschedulable": cordoned } }));
-    lab.kube_nodes().patch(&holder, &PatchParams::default(), &cordon(true)).await.unwrap();
+    lab.cordon(&holder, true).await;
     assert!(lab.until_reason("web", "AttachIgnored").await.contains("accepted to detach"));
-    assert_eq!(lab.cloud.ip(address).unwrap()["server"]["uuid"], of(&holder));
+    assert_eq!(lab.cloud.ip(address).unwrap()["server"]["uuid"], lab.server(&holder));
     let writes = lab.cloud.writes();
     assert!(!writes.iter().any(|call| call.path == format!("servers/{other}/")), "{writes:?}");
     assert_eq!(super::lab::address(&lab.services().get("web").await.unwrap()), Some(address), "it is served there");
-    lab.kube_nodes().patch(&holder, &PatchParams::default(), &cordon(false)).await.unwrap();
+    lab.cordon(&holder, false).await;
     lab.until_reason("web", "Served").await;
     controller.stop().await;
 }
@@ -565,10 +535,8 @@ async fn a_move_that_hangs_holds_up_nobody_elses() {
     let lab = Lab::new("cs-hung", 3).await;
     lab.add_ips([1, 2]);
     let controller = lab.controller(&["--takeover-delay", "3s", "--fence-stop"]).await;
-    lab.create("web", json!({}), json!({})).await;
-    let address = lab.until_served("web").await;
-    let holder = lab.until_held(address, |_| true).await;
-    let server = lab.nodes.iter().find(|(node, _)| *node == holder).unwrap().1.clone();
+    let (address, holder) = lab.serve("web").await;
+    let server = lab.server(&holder).to_owned();
     let path = format!("servers/{server}/");
     lab.cloud.fault(Fault::on("GET", path.clone(), Effect::Hang));
     lab.agents.die(&holder);
@@ -593,10 +561,8 @@ async fn a_hard_fence_cuts_the_power_before_an_address_moves() {
     let lab = Lab::new("cs-fence", 2).await;
     lab.add_ips([1]);
     let controller = lab.controller(&["--takeover-delay", "3s", "--fence-stop"]).await;
-    lab.create("web", json!({}), json!({})).await;
-    let address = lab.until_served("web").await;
-    let holder = lab.until_held(address, |_| true).await;
-    let server = lab.nodes.iter().find(|(node, _)| *node == holder).unwrap().1.clone();
+    let (address, holder) = lab.serve("web").await;
+    let server = lab.server(&holder).to_owned();
     lab.agents.die(&holder);
     lab.until_held(address, |node| node != holder).await;
     assert_eq!(lab.cloud.server(&server).unwrap()["status"], "stopped");
@@ -623,10 +589,8 @@ async fn a_hard_fence_takes_a_server_that_is_gone_for_stopped() {
     let lab = Lab::new("cs-fenced", 2).await;
     lab.add_ips([1]);
     let controller = lab.controller(&["--takeover-delay", "3s", "--fence-stop"]).await;
-    lab.create("web", json!({}), json!({})).await;
-    let address = lab.until_served("web").await;
-    let holder = lab.until_held(address, |_| true).await;
-    let server = lab.nodes.iter().find(|(node, _)| *node == holder).unwrap().1.clone();
+    let (address, holder) = lab.serve("web").await;
+    let server = lab.server(&holder).to_owned();
     lab.agents.die(&holder);
     lab.cloud.account(|account| account.servers.remove(&server));
     lab.until_held(address, |node| node != holder).await;

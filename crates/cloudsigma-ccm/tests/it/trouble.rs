@@ -240,13 +240,7 @@ async fn an_address_that_another_cluster_marks_later_is_told_and_not_fought_over
     lab.cloud.account(|account| account.ips.get_mut(&name).unwrap()["meta"] = theirs.clone());
     let message = lab.until_reason("web", "AddressRefused").await;
     assert!(message.contains("belongs to cluster them"), "{message}");
-    let scans = controller.metric("groundcrew_service_full_scans_total").await;
-    eventually("it was compared again and again", SOON, async || {
-        let now = controller.metric("groundcrew_service_full_scans_total").await;
-        if now >= scans + 3.0 { Ok(()) } else { Err(now) }
-    })
-    .await
-    .unwrap();
+    controller.until_scanned(3).await;
     assert_eq!(lab.until_served("web").await, served, "a living address does not change");
     lab.delete("web").await;
     lab.until_gone("web").await;
@@ -281,21 +275,13 @@ async fn while_the_api_is_down_services_go_on_and_nothing_is_deleted() {
     lab.add_ips(1..=3);
     let controller =
         lab.controller(&["--scan-interval", "300ms", "--orphan-age", "0s", "--takeover-delay", "3s"]).await;
-    lab.create("web", json!({}), json!({})).await;
-    let served = lab.until_served("web").await;
-    let holder = lab.until_held(served, |_| true).await;
+    let (served, holder) = lab.serve("web").await;
     lab.create("done", json!({}), json!({})).await;
     let done = lab.until_served("done").await;
     for method in ["GET", "PUT", "POST", "DELETE"] {
         lab.cloud.fault(Fault::down(method, ""));
     }
-    let failures = controller.metric("groundcrew_cloudsigma_read_failures_total").await;
-    eventually("the account could not be read", SOON, async || {
-        let now = controller.metric("groundcrew_cloudsigma_read_failures_total").await;
-        if now > failures { Ok(()) } else { Err(now) }
-    })
-    .await
-    .unwrap();
+    controller.until_misread(1).await;
     // A move needs no API in manual mode.
     lab.agents.die(&holder);
     lab.until_held(served, |node| node != holder).await;
@@ -328,13 +314,7 @@ async fn half_a_list_of_addresses_releases_nothing() {
     lab.create("web", json!({}), json!({})).await;
     let served = lab.until_served("web").await;
     lab.cloud.fault(Fault::on("GET", "ips/detail/", Effect::CutList(0)));
-    let scans = controller.metric("groundcrew_service_full_scans_total").await;
-    eventually("it was scanned meanwhile", SOON, async || {
-        let now = controller.metric("groundcrew_service_full_scans_total").await;
-        if now >= scans + 3.0 { Ok(()) } else { Err(now) }
-    })
-    .await
-    .unwrap();
+    controller.until_scanned(3).await;
     assert_eq!(lab.until_served("web").await, served);
     assert_ne!(lab.cloud.ip(served).unwrap()["meta"], json!({}));
     assert!(lab.floating(served).await.spec.holder.is_some());
@@ -368,13 +348,7 @@ async fn half_a_list_of_servers_or_addresses_moves_nothing() {
     let spec = lab.floating(served).await.spec;
     for path in ["servers/detail/", "ips/detail/"] {
         lab.cloud.fault(Fault::on("GET", path, Effect::CutList(0)));
-        let failures = controller.metric("groundcrew_cloudsigma_read_failures_total").await;
-        eventually("the account was read in part, twice", SOON, async || {
-            let now = controller.metric("groundcrew_cloudsigma_read_failures_total").await;
-            if now >= failures + 2.0 { Ok(()) } else { Err(now) }
-        })
-        .await
-        .unwrap();
+        controller.until_misread(2).await;
         assert_eq!(lab.floating(served).await.spec, spec, "{path}");
         lab.cloud.heal();
     }
@@ -391,13 +365,7 @@ async fn with_half_a_list_of_servers_or_addresses_a_dead_nodes_address_moves_all
     for path in ["servers/detail/", "ips/detail/"] {
         let holder = lab.until_held(served, |_| true).await;
         lab.cloud.fault(Fault::on("GET", path, Effect::CutList(0)));
-        let failures = controller.metric("groundcrew_cloudsigma_read_failures_total").await;
-        eventually("the account was read in part, twice", SOON, async || {
-            let now = controller.metric("groundcrew_cloudsigma_read_failures_total").await;
-            if now >= failures + 2.0 { Ok(()) } else { Err(now) }
-        })
-        .await
-        .unwrap();
+        controller.until_misread(2).await;
         lab.agents.die(&holder);
         lab.until_held(served, |node| node != holder).await;
         lab.cloud.heal();
@@ -589,13 +557,8 @@ async fn a_fresh_address_gets_time_before_anybody_outside_is_asked() {
     lab.until_reason("web", "Served").await;
     // Until the controller knows of the new time, it asks.
     eventually("nobody is asked before its time is over", SOON, async || {
-        let (scans, before) =
-            (controller.metric("groundcrew_service_full_scans_total").await, asked.load(Ordering::SeqCst));
-        eventually("time has passed", SOON, async || {
-            let now = controller.metric("groundcrew_service_full_scans_total").await;
-            if now >= scans + 5.0 { Ok(()) } else { Err(now) }
-        })
-        .await?;
+        let before = asked.load(Ordering::SeqCst);
+        controller.until_scanned(5).await;
         let after = asked.load(Ordering::SeqCst);
         anyhow::ensure!(after == before, "asked {} times", after - before);
         Ok(())
