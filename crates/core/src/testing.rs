@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
+use futures::future::{self, Either, Pending, Ready};
 use futures::stream::BoxStream;
 use tokio::sync::broadcast;
 use uuid::Uuid;
@@ -34,6 +35,8 @@ struct State {
     /// The same as of the last listing, and what was written since.
     listed: BTreeMap<Owner, Wanted>,
     failing: Option<ProviderError>,
+    hanging: Option<ServiceKey>,
+    unanswered: usize,
     incomplete: bool,
     writes: usize,
 }
@@ -87,6 +90,17 @@ impl MemoryCloud {
         self.lock().failing = error;
     }
 
+    /// Whoever asks for something for this Service gets no answer until told otherwise, and none after it either.
+    pub fn hang_on(&self, key: Option<ServiceKey>) {
+        self.lock().hanging = key;
+    }
+
+    /// How often somebody was left without an answer.
+    #[must_use]
+    pub fn unanswered(&self) -> usize {
+        self.lock().unanswered
+    }
+
     /// Listings say that they are incomplete until told otherwise.
     pub fn list_incompletely(&self, incomplete: bool) {
         self.lock().incomplete = incomplete;
@@ -113,6 +127,16 @@ impl MemoryCloud {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Never comes back if one of them is the one to hang on.
+    fn hear<'a>(&self, keys: impl IntoIterator<Item = &'a ServiceKey>) -> Either<Ready<()>, Pending<()>> {
+        let mut state = self.lock();
+        if state.hanging.as_ref().is_some_and(|hanging| keys.into_iter().any(|key| key == hanging)) {
+            state.unanswered += 1;
+            return Either::Right(future::pending());
+        }
+        Either::Left(future::ready(()))
     }
 
     async fn write<T>(
@@ -207,10 +231,12 @@ impl LoadBalancers for MemoryCloud {
     }
 
     async fn hold(&self, want: &Wanted, term: &Term) -> Result<Held, ProviderError> {
+        self.hear([&want.owner().key]).await;
         self.write(term, |state| Ok(Held { addresses: state.hold(&want.ask)? })).await
     }
 
     async fn ensure(&self, want: &Wanted, term: &Term) -> Result<Reachable, ProviderError> {
+        self.hear([&want.owner().key]).await;
         self.write(term, |state| {
             state.load_balancers.insert(want.owner().clone(), stored(want));
             state.listed.insert(want.owner().clone(), stored(want));
@@ -220,6 +246,7 @@ impl LoadBalancers for MemoryCloud {
     }
 
     async fn ensure_all(&self, wants: &[Wanted], term: &Term) -> Vec<Result<Reachable, ProviderError>> {
+        self.hear(wants.iter().map(|want| &want.owner().key)).await;
         let written = self.write(term, |state| {
             state.load_balancers.extend(wants.iter().map(|want| (want.owner().clone(), stored(want))));
             Ok(())
@@ -233,6 +260,7 @@ impl LoadBalancers for MemoryCloud {
     }
 
     async fn release(&self, owner: &Owner, term: &Term) -> Result<(), ProviderError> {
+        self.hear([&owner.key]).await;
         self.write(term, |state| {
             state.load_balancers.remove(owner);
             state.held.remove(owner);

@@ -20,7 +20,7 @@ async fn labs(name: &str) -> [Lab; 2] {
     [Lab::new(&format!("{name}-alone")).await, together]
 }
 
-async fn serve(lab: &Lab, name: &str) {
+pub(crate) async fn serve(lab: &Lab, name: &str) {
     lab.slice(name, name, 80, &[("10.0.0.1", json!({}))]).await;
     lab.create(name, json!({}), json!({})).await;
     lab.until_reason(name, "Served").await;
@@ -32,7 +32,7 @@ async fn counted(controller: &Controller, name: &str) -> u64 {
     format!("{value:.0}").parse().unwrap()
 }
 
-async fn until_told(lab: &Lab, about: &str, reason: &str) -> String {
+pub(crate) async fn until_told(lab: &Lab, about: &str, reason: &str) -> String {
     eventually(&format!("an Event {reason} about {about}"), SOON, async || {
         let told = events(lab, about).await;
         let found = told.iter().find(|(found, _)| found == reason);

@@ -4,6 +4,7 @@
 mod drift;
 mod guarded;
 mod harness;
+mod hung;
 mod leadership;
 mod serving;
 mod trouble;
