@@ -127,9 +127,13 @@ impl Drop for Process {
 }
 
 /// The same command with a parent-death signal. `setpriv` sets it and becomes the program itself, so the child's pid
-/// is the program's; doing it here between fork and exec would need unsafe code.
+/// is the program's; doing it here between fork and exec would need unsafe code. A child that asks for the signal after
+/// this process ended would never get it, but it has another parent by then, and does not start.
 pub(crate) fn bind_to_parent(command: &Command) -> Result<Command> {
-    Ok(through(find("setpriv", "base")?, ["--pdeathsig", "KILL", "--"], command))
+    const UNLESS_ORPHANED: &str = r#"[ "$PPID" = "$0" ] && exec "$@""#;
+    let parent = std::process::id().to_string();
+    let args = ["--pdeathsig", "KILL", "--", "/bin/sh", "-c", UNLESS_ORPHANED, &parent];
+    Ok(through(find("setpriv", "base")?, args, command))
 }
 
 /// The parent-death signal comes when the *thread* ends that made the child, and every test is a thread of its own.
@@ -148,4 +152,21 @@ fn spawn_from_immortal_thread(command: Command) -> io::Result<Child> {
     let orders = ORDERS.lock().unwrap_or_else(PoisonError::into_inner).clone();
     orders.send((command, reply)).map_err(io::Error::other)?;
     answer.recv().map_err(io::Error::other)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{copy, output};
+
+    #[tokio::test]
+    async fn a_child_that_was_orphaned_before_it_asked_for_the_signal_does_not_start() {
+        let mut program = Command::new("echo");
+        program.arg("started");
+        let bound = bind_to_parent(&program).unwrap();
+        assert_eq!(output(copy(&bound)).await.unwrap(), "started\n");
+        // As for an orphan, its parent is not who bound it.
+        let orphan = through("sh".into(), ["-c", r#""$@"; echo "ended with $?""#, "sh"], &bound);
+        assert_eq!(output(orphan).await.unwrap(), "ended with 1\n");
+    }
 }
