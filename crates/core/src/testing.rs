@@ -37,6 +37,8 @@ struct State {
     failing: Option<ProviderError>,
     hanging: Option<ServiceKey>,
     unanswered: usize,
+    /// How many comparisons see nothing.
+    blind: usize,
     incomplete: bool,
     writes: usize,
 }
@@ -99,6 +101,11 @@ impl MemoryCloud {
     #[must_use]
     pub fn unanswered(&self) -> usize {
         self.lock().unanswered
+    }
+
+    /// The next comparisons, this many, cannot tell what is there.
+    pub fn blind(&self, comparisons: usize) {
+        self.lock().blind = comparisons;
     }
 
     /// Listings say that they are incomplete until told otherwise.
@@ -270,7 +277,11 @@ impl LoadBalancers for MemoryCloud {
     }
 
     fn verify(&self, want: &Wanted) -> Verdict {
-        let state = self.lock();
+        let mut state = self.lock();
+        if state.blind > 0 {
+            state.blind -= 1;
+            return Verdict::Unknown;
+        }
         let seen = if self.polled.is_some() { &state.listed } else { &state.load_balancers };
         match seen.get(want.owner()) {
             Some(found) if *found == stored(want) => Verdict::Same(reachable(&want.addresses)),

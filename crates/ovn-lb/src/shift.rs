@@ -164,7 +164,9 @@ impl Ledger {
         self.places(Kind::Switch, (&before.switches, &after.switches), rows, |row| &row.name, &mut shift);
         shift.recreated.sort_unstable();
         shift.recreated.dedup();
-        let rebuilt = ours_replaced == 0 && shift.ours_removed > 0 && nothing_stayed(before, after);
+        // We may have put our rows back before anybody saw them gone, under their old ids; all else was made anew.
+        let refilled = shift.ours_removed > 0 && nothing_stayed(before, after);
+        let rebuilt = ours_replaced == 0 && (refilled || is_another(before, after));
         shift.emptied |= !is_empty(before) && (is_empty(after) || rebuilt);
         if is_empty(after) {
             self.emptied.append(&mut self.gone);
@@ -205,6 +207,11 @@ impl Ledger {
 
 fn is_empty(nb: &Northbound) -> bool {
     nb.load_balancers.is_empty() && nb.routers.is_empty() && nb.switches.is_empty()
+}
+
+/// Whether its one row that everybody needs was made anew. Only who loses or restores the whole database does that.
+fn is_another(before: &Northbound, after: &Northbound) -> bool {
+    !before.global.is_empty() && before.global.iter().all(|(uuid, _)| after.global.get(uuid).is_none())
 }
 
 /// Whether no row of before is there any more, as in a database that was rebuilt before we saw it empty.
@@ -347,6 +354,32 @@ mod tests {
         });
         let shift = taken(&mut full(), &rows).unwrap();
         assert_eq!((shift.replaced, shift.ours_removed, shift.others_removed, shift.emptied), (6, 0, 0, false));
+    }
+
+    #[test]
+    fn a_database_that_was_rebuilt_and_filled_by_us_before_anybody_looked_is_no_new_router() {
+        let mut nb = full();
+        let global = |n| json!({ id(n): { "insert": { "nb_cfg": 1 } } });
+        assert_eq!(taken(&mut nb, &json!({ "NB_Global": global(8) })), None);
+        let rows = json!({
+            "Load_Balancer": { id(3): gone(), id(4): gone() },
+            "Logical_Router": { id(5): gone(), id(15): named("shop") },
+            "Logical_Switch": { id(6): gone(), id(16): named("shop-default") },
+        });
+        assert!(!taken(&mut nb.clone(), &rows).unwrap().emptied, "the same database");
+        let mut rebuilt = rows;
+        rebuilt["NB_Global"] = global(18);
+        rebuilt["NB_Global"][id(8)] = gone();
+        assert!(taken(&mut nb.clone(), &rebuilt).unwrap().emptied);
+        let mut restored = rebuilt;
+        restored["Load_Balancer"][id(1)] = gone();
+        restored["Load_Balancer"][id(11)] = ours("a");
+        let shift = taken(&mut nb, &restored).unwrap();
+        assert_eq!(
+            (shift.emptied, shift.replaced, shift.recreated.len()),
+            (false, 3, 2),
+            "one of ours is from a backup"
+        );
     }
 
     #[test]

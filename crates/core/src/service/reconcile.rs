@@ -293,7 +293,13 @@ impl<P: LoadBalancers> Reconciler<P> {
     async fn serve(&self, service: &Arc<Service>, glance: Glance, term: &Term) -> Result<Outcome, ProviderError> {
         let mut wanted = self.wanted(service)?;
         let service = &self.claim(service, term).await?;
-        let verdict = self.verify(&wanted);
+        let mut verdict = self.verify(&wanted);
+        let is_blind = matches!(verdict, Verdict::Unknown) && !wanted.addresses.is_empty();
+        if is_blind {
+            // Whoever could not see what is there may see it by now: what is missing then is drift, and no first time.
+            wanted.addresses = self.provider.hold(&wanted, term).await?.addresses;
+            verdict = self.verify(&wanted);
+        }
         let mut drift = Vec::new();
         if let Verdict::Differs(differences) = &verdict {
             if glance.judged.is_some() {
@@ -318,7 +324,9 @@ impl<P: LoadBalancers> Reconciler<P> {
             Verdict::Same(reachable) => reachable,
             Verdict::Differs(_) | Verdict::Unknown => {
                 self.board.planned(service.key().to_string(), outside(service, &verdict));
-                wanted.addresses = self.provider.hold(&wanted, term).await?.addresses;
+                if !is_blind {
+                    wanted.addresses = self.provider.hold(&wanted, term).await?.addresses;
+                }
                 self.provider.ensure(&wanted, term).await?
             }
         };

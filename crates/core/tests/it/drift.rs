@@ -79,6 +79,21 @@ async fn what_was_taken_behind_our_back_is_put_back_and_then_told() {
 }
 
 #[tokio::test]
+async fn what_was_taken_while_nobody_could_see_is_drift_too() {
+    for lab in labs("unseen").await {
+        let controller = lab.controller(&[]).await;
+        serve(&lab, "web").await;
+        // The look that is told of it cannot tell, and what it does about it can see again.
+        lab.cloud.blind(2);
+        lab.cloud.lose(&lab.key("web"), true);
+        lab.until_cloud("it is back", |cloud| cloud.load_balancer(&lab.key("web")).is_some()).await;
+        until_told(&lab, "web", "DriftRepaired").await;
+        assert_eq!((counted(&controller, FOUND).await, counted(&controller, REPAIRED).await), (1, 1));
+        controller.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn a_cloud_that_can_only_be_listed_is_verified_by_its_listings() {
     let mut lab = Lab::new("polled").await;
     lab.cloud = MemoryCloud::polled(Duration::from_millis(100));

@@ -1,8 +1,11 @@
 //! Who took the load balancers is told by the controller that owns them, and by the watcher of kube-dc's.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use anyhow::{anyhow, ensure};
 use groundcrew_testkit::controller::Controller;
-use groundcrew_testkit::{Signal, eventually};
+use groundcrew_testkit::{Scratch, Signal, eventually};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::events::v1::Event;
@@ -105,6 +108,18 @@ async fn the_owner_of_the_rows_tells_causes_apart_that_come_close_to_each_other(
     until_repaired(&controller, "switch_detached", "router_recreated", 3.0).await;
 }
 
+/// Waits until a Service says that its router is gone.
+async fn until_routerless(lab: &Lab, name: &str) {
+    eventually(&format!("{name} says that its router is gone"), SOON, async || {
+        let status = lab.services().get(name).await?.status;
+        let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
+        ensure!(conditions.iter().any(|condition| condition.reason == "RouterMissing"), "{conditions:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
 #[tokio::test]
 async fn a_router_that_was_gone_for_a_while_is_blamed_when_it_is_back() {
     let lab = Lab::new("routerless").await;
@@ -118,14 +133,7 @@ async fn a_router_that_was_gone_for_a_while_is_blamed_when_it_is_back() {
     lab.northbound().nbctl(["lr-del", &lab.namespace]).await.unwrap();
     // Between the two there is nothing that could be put right.
     for name in ["web", "api"] {
-        eventually(&format!("{name} says that its router is gone"), SOON, async || {
-            let status = lab.services().get(name).await?.status;
-            let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
-            ensure!(conditions.iter().any(|condition| condition.reason == "RouterMissing"), "{conditions:?}");
-            Ok(())
-        })
-        .await
-        .unwrap();
+        until_routerless(&lab, name).await;
     }
     lab.northbound().nbctl(["lr-add", &lab.namespace]).await.unwrap();
     // A look that was under way just then found that the router was missing.
@@ -145,6 +153,107 @@ async fn a_router_that_was_gone_for_a_while_is_blamed_when_it_is_back() {
         assert!(attached.contains(&format!("{}:80", lab.address(name).await)), "{attached}");
     }
     assert_eq!(lab.rows().await, before);
+}
+
+/// Waits until a Service was told by whom it was changed, in these words.
+async fn until_told(lab: &Lab, name: &str, words: &str) {
+    let events: Api<Event> = Api::namespaced(lab.client.clone(), &lab.namespace);
+    let told = eventually(&format!("{name} is told of {words}"), SOON, async || {
+        let all = events.list(&ListParams::default()).await?.items;
+        let about = |event: &Event| event.regarding.as_ref().is_some_and(|object| object.name.as_deref() == Some(name));
+        let mut repairs =
+            all.into_iter().filter(|event| event.reason.as_deref() == Some("DriftRepaired") && about(event));
+        repairs.next().and_then(|event| event.note).ok_or_else(|| anyhow!("no such Event"))
+    })
+    .await
+    .unwrap();
+    assert!(told.contains(words), "{told}");
+}
+
+/// Every cause to which any drift was put down.
+async fn blamed(controller: &Controller) -> BTreeSet<String> {
+    let (_, page) = controller.get("/metrics").await.unwrap();
+    let found = page.lines().filter_map(|line| line.strip_prefix("groundcrew_drift_found_total{cause=\""));
+    let counted = found.filter(|line| !line.ends_with(" 0"));
+    counted.filter_map(|line| Some(line.split_once('"')?.0.to_owned())).collect()
+}
+
+/// Both Services are served as before.
+async fn assert_served(lab: &Lab, names: [&str; 2], rows: &[String]) {
+    assert_eq!(lab.rows().await, rows);
+    let switch = format!("{}-default", lab.namespace);
+    for list in [["lr-lb-list", &lab.namespace], ["ls-lb-list", &switch]] {
+        let attached = lab.northbound().nbctl(list).await.unwrap();
+        for name in names {
+            assert!(attached.contains(&format!("{}:80", lab.address(name).await)), "{attached}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_emptied_database_is_filled_again_and_told_as_such() {
+    let mut lab = Lab::new("emptied").await;
+    let controller = lab.spawn("owner", |command| command.args(["--kube-ovn-namespace", &lab.namespace]));
+    lab.until_leads(&controller).await;
+    for name in ["web", "api"] {
+        lab.create(name).await;
+        lab.until_served(name).await;
+    }
+    let before = lab.rows().await;
+    lab.rebuild_ovn().await;
+    // It was seen empty.
+    for name in ["web", "api"] {
+        until_routerless(&lab, name).await;
+    }
+    lab.connect().await;
+    for name in ["web", "api"] {
+        until_told(&lab, name, "an emptied or rebuilt northbound database").await;
+    }
+    assert_eq!(blamed(&controller).await, BTreeSet::from(["database_emptied".to_owned()]));
+    assert_served(&lab, ["web", "api"], &before).await;
+}
+
+#[tokio::test]
+async fn a_database_that_was_rebuilt_before_anybody_looked_is_told_as_such() {
+    // Nobody else may lead while the leader stands still.
+    let mut lab = Lab::with_lease("rebuilt", Duration::from_mins(1)).await;
+    let controller = lab.spawn("owner", |command| command.args(["--kube-ovn-namespace", &lab.namespace]));
+    lab.until_leads(&controller).await;
+    for name in ["web", "api"] {
+        lab.create(name).await;
+        lab.until_served(name).await;
+    }
+    let before = lab.rows().await;
+    controller.process.signal(Signal::SIGSTOP).unwrap();
+    lab.rebuild_ovn().await;
+    lab.connect().await;
+    controller.process.signal(Signal::SIGCONT).unwrap();
+    until_repaired(&controller, "row_missing", "database_emptied", 2.0).await;
+    for name in ["web", "api"] {
+        until_told(&lab, name, "an emptied or rebuilt northbound database").await;
+    }
+    assert_eq!(blamed(&controller).await, BTreeSet::from(["database_emptied".to_owned()]));
+    assert_served(&lab, ["web", "api"], &before).await;
+}
+
+#[tokio::test]
+async fn a_database_restored_from_a_backup_is_completed_and_told_as_such() {
+    let lab = Lab::new("restored").await;
+    let controller = lab.spawn("owner", |command| command.args(["--kube-ovn-namespace", &lab.namespace]));
+    lab.until_leads(&controller).await;
+    lab.create("old").await;
+    lab.until_served("old").await;
+    let scratch = Scratch::new("backup").unwrap();
+    lab.northbound().backup(&scratch.join("nb")).await.unwrap();
+    lab.create("new").await;
+    lab.until_served("new").await;
+    let before = lab.rows().await;
+    lab.northbound().restore(&scratch.join("nb")).await.unwrap();
+    // The other one is in the backup, and has lost nothing.
+    until_repaired(&controller, "row_missing", "database_restored", 1.0).await;
+    until_told(&lab, "new", "a restore of the northbound database").await;
+    assert_eq!(blamed(&controller).await, BTreeSet::from(["database_restored".to_owned()]));
+    assert_served(&lab, ["old", "new"], &before).await;
 }
 
 #[tokio::test]

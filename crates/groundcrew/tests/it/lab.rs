@@ -56,10 +56,10 @@ impl Lab {
         };
         let pools: Api<AddressPool> = Api::all(client.clone());
         pools.create(&PostParams::default(), &AddressPool::new(&namespace, spec)).await.unwrap();
-        let central = Central::start().await.unwrap();
-        let switch = format!("{namespace}-default");
-        central.northbound().nbctl(["lr-add", &namespace, "--", "ls-add", &switch]).await.unwrap();
-        Self { control_plane, client, namespace, lease: LEASE, central, scratch: Scratch::new(name).unwrap() }
+        let (central, scratch) = (Central::start().await.unwrap(), Scratch::new(name).unwrap());
+        let lab = Self { control_plane, client, namespace, lease: LEASE, central, scratch };
+        lab.connect().await;
+        lab
     }
 
     pub(crate) async fn start(&self, name: &str) -> Controller {
@@ -189,6 +189,17 @@ impl Lab {
 
     pub(crate) fn northbound(&self) -> &Northbound {
         self.central.northbound()
+    }
+
+    /// Loses the northbound database: there is an empty one afterwards.
+    pub(crate) async fn rebuild_ovn(&mut self) {
+        self.central.rebuild_empty().await.unwrap();
+    }
+
+    /// The project's router and switch.
+    pub(crate) async fn connect(&self) {
+        let switch = format!("{}-default", self.namespace);
+        self.northbound().nbctl(["lr-add", &self.namespace, "--", "ls-add", &switch]).await.unwrap();
     }
 
     /// Names of the load balancer rows, sorted.

@@ -6,15 +6,15 @@ use anyhow::Result;
 
 use super::lab::{READY, database, listens, northd, sbctl};
 use super::{Northbound, tool};
-use crate::Scratch;
 use crate::command::output;
 use crate::daemon::Daemon;
+use crate::{Scratch, Signal};
 
 /// An `ovn-central`: what is written to the northbound database is translated, and nobody acts on it.
 #[derive(Debug)]
 pub struct Central {
     // In the order in which they are to end; the directory last.
-    _northd: Daemon,
+    northd: Daemon,
     _southbound: Daemon,
     northbound: Northbound,
     dir: Scratch,
@@ -29,13 +29,21 @@ impl Central {
         let southbound = database("sb", "/usr/share/ovn/ovn-sb.ovsschema", dir).await?;
         let mut northd = Daemon::new("ovn-northd", &northd(&northbound.unix(0), dir)?, dir)?;
         northd.start(READY, listens(dir.join("northd.ctl"))).await?;
-        Ok(Self { _northd: northd, _southbound: southbound, northbound, dir: scratch })
+        Ok(Self { northd, _southbound: southbound, northbound, dir: scratch })
     }
 
     /// The northbound database.
     #[must_use]
     pub fn northbound(&self) -> &Northbound {
         &self.northbound
+    }
+
+    /// Loses the northbound database: an empty one is at the same addresses afterwards.
+    pub async fn rebuild_empty(&mut self) -> Result<()> {
+        // northd fills an empty database with the one row that everybody needs, and so do we: one of the two would fail.
+        self.northd.stop(Signal::SIGTERM).await?;
+        self.northbound.rebuild_empty().await?;
+        self.northd.start(READY, listens(self.dir.join("northd.ctl"))).await
     }
 
     /// Converts both databases to the schemas in a directory, as an upgrade of OVN does before its daemons are replaced.
