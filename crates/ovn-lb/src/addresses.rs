@@ -164,14 +164,13 @@ impl Addresses {
         let mut state = self.lock();
         state.book.begin(eips, &unlisted, living, Moment::now());
         state.book.avoid_unread(unread);
-        drop(state);
-        self.stirred.notify_one();
         Ok(())
     }
 
     /// The term has begun, and everything is looked at once. Not before: who looks earlier knows of no term.
     pub(crate) fn begun(&self, living: &[Living]) {
         self.tenants.add_all(self.lock().book.tenants());
+        self.stirred.notify_one();
         if let Some(routes) = &self.routes {
             let elsewhere = living.iter().filter(|l| self.leaves_elsewhere(&l.owner.key, &l.addresses));
             routes.begin_routes(elsewhere.map(|living| living.owner.key.clone()).collect());

@@ -1,13 +1,21 @@
 //! What a Service gets, and how it gives it back.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 
-use groundcrew_api::eip::{EIpOwner, OwnershipType};
+use groundcrew_api::address_pool::AddressPool;
+use groundcrew_api::eip::{EIp, EIpOwner, OwnershipType};
 use groundcrew_testkit::eventually;
+use groundcrew_testkit::kube::ControlPlane;
 use groundcrew_testkit::ovn::Northbound;
-use kube::ResourceExt;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use crate::harness::{Project, SOON, addresses, rows};
 
@@ -168,6 +176,69 @@ async fn a_restart_writes_nothing() {
     assert_eq!(rows(&northbound).await, rows_before);
     assert!(controller.metric("groundcrew_ovn_commits_total{outcome=\"ok\"}").await < 0.5, "no row was written");
     assert!(controller.metric("groundcrew_ovn_connected_bool").await > 0.5);
+}
+
+/// Kind, name and version of every object of a kind.
+async fn versions<K>(client: &Client) -> BTreeMap<String, Option<String>>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let all = Api::<K>::all(client.clone()).list(&ListParams::default()).await.unwrap().items;
+    let name = |object: &K| {
+        let namespace = object.namespace().unwrap_or_default();
+        format!("{} {namespace}/{}", K::kind(&()), object.name_any())
+    };
+    all.iter().map(|object| (name(object), object.resource_version())).collect()
+}
+
+#[tokio::test]
+async fn a_restart_while_an_address_rests_writes_nothing_at_all() {
+    static ALONE: OnceCell<ControlPlane> = OnceCell::const_new();
+    // The controllers of all tests write to all pools of their cluster.
+    let project = Project::on(ALONE.get_or_try_init(ControlPlane::start).await.unwrap(), "rested").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let controller = project.controller(&northbound).await;
+    for name in ["web", "goes"] {
+        project.served(name).await;
+    }
+    project.delete("goes").await;
+    let pools: Api<AddressPool> = Api::all(project.client.clone());
+    eventually("the pool says that an address rests", SOON, async || {
+        let status = pools.get(&project.namespace).await?.status.unwrap_or_default();
+        let used = status.ipv4.unwrap_or_default().used;
+        anyhow::ensure!((used, status.resting.len()) == (1, 1), "{status:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    controller.stop().await;
+
+    let everything = async || {
+        let client = &project.client;
+        let mut all = versions::<Service>(client).await;
+        all.extend(versions::<EndpointSlice>(client).await);
+        all.extend(versions::<EIp>(client).await);
+        all.extend(versions::<AddressPool>(client).await);
+        all.extend(versions::<Event>(client).await);
+        all
+    };
+    let (before, rows_before) = (everything().await, rows(&northbound).await);
+    // The rest that it takes over is shorter than its own.
+    let flags = ["--address-rest", "10m", "--scan-interval", "200ms"];
+    let controller = project.start(&northbound.remotes(), &flags).await;
+    controller.until_ready().await;
+    // A pool is written to once a second at most; so many scans take longer.
+    eventually("everything was looked at again and again", SOON, async || {
+        let scans = controller.metric("groundcrew_service_full_scans_total").await;
+        if scans >= 15.0 { Ok(()) } else { Err(format!("{scans} scans")) }
+    })
+    .await
+    .unwrap();
+    assert_eq!(everything().await, before);
+    assert_eq!(rows(&northbound).await, rows_before);
+    assert!(controller.metric("groundcrew_ovn_commits_total{outcome=\"ok\"}").await < 0.5, "no row was written");
+    controller.stop().await;
 }
 
 #[tokio::test]

@@ -16,6 +16,9 @@ use super::{Book, EipKey};
 
 /// As many as a status has room for.
 const MOST_RESTING: usize = 256;
+/// An end that is told is as good as ours if it is so close: it is told in whole seconds, and a process that took it over
+/// from there has read two clocks, one after the other.
+const CLOSE: Duration = Duration::from_secs(1);
 
 impl Book {
     /// What the status of each pool should be, given what it is. Equal where there is nothing to write.
@@ -96,7 +99,10 @@ impl Book {
             .iter()
             .filter_map(|resting| Some((resting.address.parse().ok()?, left(&resting.until, wall))))
             .collect();
-        if resting.iter().all(|(address, until)| known.get(address).is_some_and(|shown| *shown >= now.until(*until))) {
+        let is_told = |(address, until): &(IpAddr, Moment)| {
+            known.get(address).is_some_and(|shown| shown.saturating_add(CLOSE) >= now.until(*until))
+        };
+        if resting.iter().all(is_told) {
             // What has rested long enough goes with the next change: the end of a rest is not worth a write.
             return present.to_vec();
         }

@@ -88,6 +88,45 @@ fn an_address_that_rests_for_the_second_time_rests_until_the_second_end() {
     }
 }
 
+#[test]
+fn a_restart_while_an_address_rests_tells_nothing_new() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);
+    let (mut told, mut wall) = (Statuses::new(), Timestamp::UNIX_EPOCH);
+    world.serve("web").unwrap();
+    world.release(&testing::owner("shop", "web"));
+    report(&world, &mut told, wall);
+    let passed = REST / 2;
+    (world.now, wall) = (world.now + passed, wall + passed);
+    world.book = world.follower();
+    world.book.let_rest(&told["a"].resting, world.now, wall);
+    world.begin();
+    // Two clocks are never read at the same time.
+    assert_eq!(report(&world, &mut told, wall + Duration::from_millis(7)), 0);
+    assert_eq!(report(&world, &mut told, wall - Duration::from_millis(7)), 0);
+}
+
+#[test]
+fn a_wall_clock_that_jumps_ends_no_rest_and_makes_none_longer() {
+    const HOUR: Duration = Duration::from_hours(1);
+    let epoch = Timestamp::UNIX_EPOCH + 2 * HOUR;
+    for jumped in [epoch - HOUR, epoch + HOUR] {
+        let mut world = World::new(vec![pool("a", &["192.0.2.0/32"])]);
+        let mut told = Statuses::new();
+        world.serve("web").unwrap();
+        world.release(&testing::owner("shop", "web"));
+        report(&world, &mut told, epoch);
+        assert!(matches!(world.serve("next"), Err(Error::PoolEmpty { .. })), "it rests, whatever the clock says");
+        // Whoever leads next, by the same clock, goes by what is told now.
+        report(&world, &mut told, jumped);
+        world.book = world.follower();
+        world.book.let_rest(&told["a"].resting, world.now, jumped);
+        world.begin();
+        assert!(matches!(world.serve("next"), Err(Error::PoolEmpty { .. })), "under the next leader, too");
+        world.now = world.now + REST + Duration::from_secs(1);
+        assert_eq!(world.serve("next").unwrap(), "192.0.2.0", "and no longer than it should");
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Event {
     Serve(u8),
