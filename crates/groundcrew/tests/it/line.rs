@@ -25,7 +25,11 @@ async fn the_printed_definitions_are_what_a_cluster_takes() {
 
 #[test]
 fn beside_kube_dc_its_own_definition_of_eips_is_left_out() {
-    let printed = text(&groundcrew(&["crds", "--no-eip"]).stdout);
+    let warned = text(&groundcrew(&["crds"]).stderr);
+    assert!(warned.contains("--no-eip") && warned.lines().count() == 1, "{warned}");
+    let said = groundcrew(&["crds", "--no-eip"]);
+    assert_eq!(text(&said.stderr), "");
+    let printed = text(&said.stdout);
     let documents: Vec<CustomResourceDefinition> =
         printed.split("---\n").skip(1).map(|document| serde_saphyr::from_str(document).unwrap()).collect();
     let others = groundcrew_api::crds().into_iter().filter(|crd| crd.spec.names.kind != "EIp");
