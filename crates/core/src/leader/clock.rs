@@ -32,12 +32,21 @@ impl Moment {
         later.0.saturating_sub(self.0)
     }
 
-    /// The same for people: by the wall clock as it goes now, to the second.
+    /// The same by the wall clock as it goes now: who asks after a jump gets what it should have said then.
+    #[must_use]
+    pub fn by_the_wall(self) -> Timestamp {
+        self.counted_back(Self::now(), Timestamp::now())
+    }
+
+    /// The same for people, to the second.
     #[must_use]
     pub fn wall_clock(self) -> String {
-        let passed = SignedDuration::try_from(self.until(Self::now())).unwrap_or_default();
-        let then = Timestamp::now().checked_sub(passed).unwrap_or_default();
-        format!("{then:.0}")
+        format!("{:.0}", self.by_the_wall())
+    }
+
+    fn counted_back(self, now: Self, wall: Timestamp) -> Timestamp {
+        let passed = SignedDuration::try_from(self.until(now)).unwrap_or_default();
+        wall.checked_sub(passed).unwrap_or_default()
     }
 }
 
@@ -46,5 +55,21 @@ impl Add<Duration> for Moment {
 
     fn add(self, rhs: Duration) -> Self {
         Self(self.0.saturating_add(rhs))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_the_wall_clock_did_meanwhile_a_moment_is_as_long_ago_as_it_is() {
+        const MINUTE: Duration = Duration::from_mins(1);
+        let then = Moment::now();
+        let wall = Timestamp::from_second(1_800_000_000).unwrap();
+        for jump in [-3_600, 0, 3_600] {
+            let jumped = wall + SignedDuration::from_secs(jump);
+            assert_eq!(jumped.duration_since(then.counted_back(then + MINUTE, jumped)), SignedDuration::from_mins(1));
+        }
     }
 }

@@ -3,18 +3,18 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use jiff::Timestamp;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{IntGauge, Opts};
 use tokio::sync::watch;
 
 use crate::key::ServiceKey;
-use crate::leader::Term;
+use crate::leader::{Moment, Term};
 
 #[derive(Clone)]
 pub(super) struct Pending {
-    since: Arc<Mutex<HashMap<ServiceKey, Timestamp>>>,
+    /// By a clock that does not jump: how long somebody waits is what the alert is about.
+    since: Arc<Mutex<HashMap<ServiceKey, Moment>>>,
     /// Who does not lead does not look, and knows nothing of what waits.
     term: watch::Receiver<Option<Term>>,
     services: IntGauge,
@@ -34,14 +34,14 @@ impl Pending {
     }
 
     pub(super) fn begins(&self, key: &ServiceKey) {
-        self.lock().entry(key.clone()).or_insert_with(Timestamp::now);
+        self.lock().entry(key.clone()).or_insert_with(Moment::now);
     }
 
     pub(super) fn ends(&self, key: &ServiceKey) {
         self.lock().remove(key);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<ServiceKey, Timestamp>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ServiceKey, Moment>> {
         self.since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -57,7 +57,7 @@ impl Collector for Pending {
             since.clear();
         }
         self.services.set(since.len().try_into().unwrap_or(i64::MAX));
-        self.oldest.set(since.values().min().map_or(0, |oldest| oldest.as_second()));
+        self.oldest.set(since.values().min().map_or(0, |oldest| oldest.by_the_wall().as_second()));
         [self.services.collect(), self.oldest.collect()].concat()
     }
 }

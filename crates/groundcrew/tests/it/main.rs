@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test's helpers are tests too")]
 
 mod browser;
+mod clock;
 mod cloudsigma;
 mod crash;
 mod deorbit;
