@@ -104,9 +104,24 @@
 {{- range (.Files.Get "files/alerts.yaml" | fromYaml).groups -}}
 {{- range .rules -}}{{- $alerts = append $alerts .alert -}}{{- end -}}
 {{- end -}}
-{{- range $values.prometheus.prometheusRule.disabledAlerts -}}
+{{- $named := dict "disabledAlerts" $values.prometheus.prometheusRule.disabledAlerts "overrides" (keys $values.prometheus.prometheusRule.overrides) -}}
+{{- range $value, $names := $named -}}
+{{- range $names -}}
 {{- if not (has . $alerts) -}}
-{{- fail (printf "prometheus.prometheusRule.disabledAlerts: no alert is called %s; they are %s" . ($alerts | uniq | join ", ")) -}}
+{{- fail (printf "prometheus.prometheusRule.%s: no alert is called %s; they are %s" $value . ($alerts | uniq | join ", ")) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $name, $controller := $of -}}
+{{- range $controller.extraVolumes -}}
+{{- if has .name (list "cloudsigma" "kubeconfig" "openstack" "ovn-tls") -}}
+{{- fail (printf "controllers.%s.extraVolumes: the chart has a volume called %s of its own; call yours otherwise" $name .name) -}}
+{{- end -}}
+{{- end -}}
+{{- range $controller.extraContainers -}}
+{{- if eq .name $name -}}
+{{- fail (printf "controllers.%s.extraContainers: the controller itself is called %s; call yours otherwise" $name $name) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if and $values.prometheus.serviceMonitor.enabled $values.prometheus.podMonitor.enabled -}}

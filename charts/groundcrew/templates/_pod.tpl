@@ -6,6 +6,9 @@
 {{- $everywhere := include "groundcrew.onEveryNode" . -}}
 {{- $onHost := include "groundcrew.onHost" . -}}
 {{- $hostNetwork := include "groundcrew.hostNetwork" . -}}
+{{- /* The agent alone needs user 0 and capabilities: what suits the others would stop it. */ -}}
+{{- $shared := $values -}}
+{{- if $onHost -}}{{- $shared = dict -}}{{- end -}}
 {{- $mounts := include (printf "groundcrew.%s.secrets" .name) . | fromYamlArray -}}
 {{- if $values.kubeconfig.existingSecret -}}
 {{- $mounts = append $mounts (dict "name" "kubeconfig" "secret" $values.kubeconfig.existingSecret) -}}
@@ -41,17 +44,7 @@ spec:
   enableServiceLinks: false
   terminationGracePeriodSeconds: {{ add $values.shutdownBudgetSeconds 10 }}
   securityContext:
-    {{- if $onHost }}
-    # Addresses and packet filters are changed by uid 0 with the two capabilities below, and no other.
-    runAsUser: 0
-    {{- else }}
-    runAsNonRoot: true
-    runAsUser: 65532
-    runAsGroup: 65532
-    fsGroup: 65532
-    {{- end }}
-    seccompProfile:
-      type: RuntimeDefault
+    {{- include "groundcrew.layers" (list (include "groundcrew.podSecurityContext" .) $shared.podSecurityContext $it.podSecurityContext) | nindent 4 }}
   containers:
     - name: {{ .name }}
       image: {{ include "groundcrew.image" $root | quote }}
@@ -129,26 +122,29 @@ spec:
         httpGet: {path: /readyz, port: admin{{ $host }}}
         periodSeconds: 5
       securityContext:
-        allowPrivilegeEscalation: false
-        readOnlyRootFilesystem: true
-        capabilities:
-          drop: [ALL]
-          {{- if $onHost }}
-          add: [NET_ADMIN, NET_RAW]
-          {{- end }}
+        {{- include "groundcrew.layers" (list (include "groundcrew.securityContext" .) $shared.securityContext $it.securityContext) | nindent 8 }}
       resources:
         {{- toYaml $it.resources | nindent 8 }}
-      {{- with $mounts }}
+      {{- if or $mounts $it.extraVolumeMounts }}
       volumeMounts:
-        {{- range . }}
+        {{- range $mounts }}
         - {name: {{ .name }}, mountPath: /etc/groundcrew/{{ .name }}, readOnly: true}
         {{- end }}
+        {{- with $it.extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
       {{- end }}
-  {{- with $mounts }}
+    {{- with $it.extraContainers }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- if or $mounts $it.extraVolumes }}
   volumes:
-    {{- range . }}
+    {{- range $mounts }}
     - name: {{ .name }}
       secret: {secretName: {{ .secret }}, defaultMode: 0440}
+    {{- end }}
+    {{- with $it.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
     {{- end }}
   {{- end }}
   {{- with default $values.nodeSelector $it.nodeSelector }}
@@ -179,4 +175,40 @@ spec:
             # Of one generation: the old copies, which are about to go, say nothing about where the new ones should be.
             matchLabelKeys: [pod-template-hash]
   {{- end }}
+{{- end -}}
+
+{{- define "groundcrew.podSecurityContext" -}}
+{{- if include "groundcrew.onHost" . -}}
+# Addresses and packet filters are changed by uid 0 with two capabilities, and no other.
+runAsUser: 0
+{{- else -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+{{- end }}
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{- define "groundcrew.securityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+  {{- if include "groundcrew.onHost" . }}
+  add: [NET_ADMIN, NET_RAW]
+  {{- end }}
+{{- end -}}
+
+{{/* The fields of the first, as text, with those of the others instead where they have them; null takes a field out. */}}
+{{- define "groundcrew.layers" -}}
+{{- $fields := first . | fromYaml -}}
+{{- range $layer := rest . -}}
+{{- range $name, $value := $layer -}}
+{{- $fields = omit $fields $name -}}
+{{- if not (kindIs "invalid" $value) -}}{{- $fields = set $fields $name $value -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $fields -}}
 {{- end -}}

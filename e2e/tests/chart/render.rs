@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use groundcrew_testkit::Scratch;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::helm::{REPOSITORY, chart, helm, objects, rendered, template, values};
 
@@ -157,14 +157,18 @@ fn alerts_and_dashboards_are_installed_as_they_are_on_request_only() {
     }
 }
 
+/// The alerts of a rendered chart, in their order.
+fn rules(objects: &[Value]) -> Vec<Value> {
+    let rule = objects.iter().find(|object| object["kind"] == "PrometheusRule").unwrap();
+    let groups = rule["spec"]["groups"].as_array().unwrap().iter();
+    groups.flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
+}
+
 #[test]
-fn an_operator_leaves_out_alerts_and_changes_metrics() {
+fn an_operator_leaves_out_and_changes_alerts_and_metrics() {
     let rendered = |more: &[&str]| objects(&rendered("all", more));
     let alerts = |objects: &[Value]| -> BTreeSet<String> {
-        let rule = objects.iter().find(|object| object["kind"] == "PrometheusRule").unwrap();
-        let rules =
-            rule["spec"]["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap());
-        rules.map(|rule| rule["alert"].as_str().unwrap().to_owned()).collect()
+        rules(objects).iter().map(|rule| rule["alert"].as_str().unwrap().to_owned()).collect()
     };
     let mut all = alerts(&rendered(&[]));
     let out = ["GroundcrewDriftFound", "GroundcrewPoolFilling"];
@@ -172,6 +176,19 @@ fn an_operator_leaves_out_alerts_and_changes_metrics() {
     let left = alerts(&rendered(&[&set]));
     assert!(out.iter().all(|name| all.remove(*name)), "{all:?}");
     assert_eq!(left, all);
+
+    let mine = r#"{"GroundcrewDriftFound": {"labels": {"severity": "info", "team": "net"}, "for": "1h"}}"#;
+    let changed = rendered(&["--set-json", &format!("prometheus.prometheusRule.overrides={mine}")]);
+    let (changed, usual) = (rules(&changed), rules(&rendered(&[])));
+    for (now, before) in changed.iter().zip(&usual) {
+        let mut wanted = before.clone();
+        if before["alert"] == "GroundcrewDriftFound" {
+            wanted["for"] = "1h".into();
+            wanted["labels"] = json!({"severity": "info", "team": "net"});
+        }
+        assert_eq!(now, &wanted);
+    }
+    assert_ne!(changed, usual);
 
     let relabelings = r#"[{"action":"drop","regex":"groundcrew_.+","sourceLabels":["__name__"]}]"#;
     let wanted: Value = serde_json::from_str(relabelings).unwrap();
@@ -223,7 +240,39 @@ fn wrong_values_are_refused_with_their_path_and_the_reason() {
             "prometheus.prometheusRule.disabledAlerts",
             "no alert is called GroundcrewNothing",
         ),
+        (
+            "all",
+            "prometheus.prometheusRule.overrides.GroundcrewNothing.for=1h",
+            "prometheus.prometheusRule.overrides",
+            "no alert is called GroundcrewNothing",
+        ),
+        (
+            "all",
+            "prometheus.prometheusRule.overrides.GroundcrewDriftFound.for=soon",
+            "/prometheus/prometheusRule/overrides/GroundcrewDriftFound/for",
+            "does not match",
+        ),
         ("all", "prometheus.podMonitor.enabled=true", "prometheus.podMonitor.enabled", "scraped twice"),
+        ("ovn-lb", "securityContext.privileged=true", "/securityContext/privileged", "value must be"),
+        (
+            "ovn-lb",
+            "controllers.ovn-lb.securityContext.allowPrivilegeEscalation=true",
+            "/controllers/ovn-lb/securityContext/allowPrivilegeEscalation",
+            "value must be",
+        ),
+        ("ovn-lb", "controllers.ovn-lb.extraVolumes[0].emptyDir={}", "/controllers/ovn-lb/extraVolumes/0", "'name'"),
+        (
+            "ovn-lb",
+            "controllers.ovn-lb.extraVolumes[0].name=ovn-tls",
+            "controllers.ovn-lb.extraVolumes",
+            "call yours otherwise",
+        ),
+        (
+            "ovn-lb",
+            "controllers.ovn-lb.extraContainers[0].name=ovn-lb,controllers.ovn-lb.extraContainers[0].image=x",
+            "controllers.ovn-lb.extraContainers",
+            "call yours otherwise",
+        ),
         ("all", "controllers.cloudsigma-ccm.existingSecret=", "controllers.cloudsigma-ccm.existingSecret", "password"),
         ("all", "controllers.cloudsigma-ccm.username=", "controllers.cloudsigma-ccm", "oauthUrl"),
         ("all", "controllers.cloudsigma-ccm.password=x", "/controllers/cloudsigma-ccm", "'password' not allowed"),
@@ -261,6 +310,46 @@ fn workload<'a>(objects: &'a [Value], controller: &str) -> &'a Value {
     let mut found =
         objects.iter().filter(|object| ["Deployment", "DaemonSet"].contains(&object["kind"].as_str().unwrap()));
     found.find(|object| object["spec"]["template"]["spec"]["containers"][0]["name"] == controller).unwrap()
+}
+
+#[test]
+fn an_operator_adds_to_pods_and_changes_their_security_field_by_field() {
+    let set = [
+        r#"podSecurityContext={"runAsUser":1000650000,"fsGroup":null,"supplementalGroups":[7]}"#,
+        r#"securityContext={"seLinuxOptions":{"type":"spc_t"}}"#,
+        r#"controllers.ovn-lb.podSecurityContext={"runAsUser":null}"#,
+        r#"controllers.ovn-lb.extraVolumes=[{"name":"cache","emptyDir":{}}]"#,
+        r#"controllers.ovn-lb.extraVolumeMounts=[{"name":"cache","mountPath":"/cache"}]"#,
+        r#"controllers.ovn-lb.extraContainers=[{"name":"proxy","image":"registry.example.com/proxy:1"}]"#,
+        r#"controllers.node-agent.securityContext={"appArmorProfile":{"type":"RuntimeDefault"}}"#,
+    ];
+    let set: Vec<_> = set.iter().flat_map(|one| ["--set-json", *one]).collect();
+    let usual = objects(&rendered("all", &WITHOUT_FILES));
+    let changed = objects(&rendered("all", &[&WITHOUT_FILES[..], &set[..]].concat()));
+    let pod = |objects: &[Value], controller: &str| workload(objects, controller)["spec"]["template"]["spec"].clone();
+
+    let ours = pod(&changed, "ovn-lb");
+    let profile = json!({"type": "RuntimeDefault"});
+    let common =
+        json!({"runAsNonRoot": true, "runAsGroup": 65532, "supplementalGroups": [7], "seccompProfile": profile});
+    assert_eq!(ours["securityContext"], common, "neither user nor group: the platform gives them");
+    let mut wanted = pod(&usual, "ovn-lb")["containers"][0]["securityContext"].clone();
+    wanted["seLinuxOptions"] = json!({"type": "spc_t"});
+    assert_eq!(ours["containers"][0]["securityContext"], wanted);
+    assert_eq!(ours["containers"][1]["name"], "proxy");
+    assert_eq!(ours["containers"][0]["volumeMounts"], json!([{"name": "cache", "mountPath": "/cache"}]));
+    assert_eq!(ours["volumes"], json!([{"name": "cache", "emptyDir": {}}]));
+
+    let other = pod(&changed, "routegc");
+    assert_eq!(other["securityContext"]["runAsUser"], 1_000_650_000);
+    assert_eq!(other["containers"].as_array().unwrap().len(), 1);
+    assert_eq!(other["volumes"], pod(&usual, "routegc")["volumes"]);
+
+    let (agent, before) = (pod(&changed, "node-agent"), pod(&usual, "node-agent"));
+    assert_eq!(agent["securityContext"], before["securityContext"], "it cannot work as another user");
+    let mut wanted = before["containers"][0]["securityContext"].clone();
+    wanted["appArmorProfile"] = profile;
+    assert_eq!(agent["containers"][0]["securityContext"], wanted);
 }
 
 #[test]
@@ -334,11 +423,8 @@ fn only_what_can_be_reached_is_scraped() {
 #[test]
 fn runbooks_are_where_the_operator_says() {
     let urls = |more: &[&str]| -> Vec<String> {
-        let all = objects(&rendered("all", more));
-        let rule = all.iter().find(|object| object["kind"] == "PrometheusRule").unwrap();
-        let rules =
-            rule["spec"]["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap());
-        rules.map(|rule| rule["annotations"]["runbook_url"].as_str().unwrap().to_owned()).collect()
+        let rules = rules(&objects(&rendered("all", more)));
+        rules.iter().map(|rule| rule["annotations"]["runbook_url"].as_str().unwrap().to_owned()).collect()
     };
     let given = urls(&["--set=prometheus.prometheusRule.runbookUrl=https://wiki.example.com/groundcrew/runbooks/"]);
     assert!(given.len() > 10);
