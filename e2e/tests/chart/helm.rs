@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 /// What charts are rendered for where there is no cluster to ask.
-const KUBE_VERSION: &str = "1.36.0";
+pub(crate) const KUBE_VERSION: &str = "1.36.0";
 
 pub(crate) const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 

@@ -4,6 +4,7 @@
 mod alerts;
 mod dashboards;
 mod guide;
+mod lines;
 mod links;
 mod metrics;
 mod names;

@@ -5,7 +5,7 @@ use std::fs;
 use crate::repository;
 
 /// Names and descriptions, as `make help` has them.
-fn targets() -> Vec<(String, String)> {
+pub(crate) fn targets() -> Vec<(String, String)> {
     let makefile = fs::read_to_string(repository("Makefile")).unwrap();
     let target = |line: &str| {
         let (rule, about) = line.split_once(" ## ")?;
