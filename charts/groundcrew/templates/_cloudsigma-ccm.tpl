@@ -37,8 +37,13 @@
 {{- define "groundcrew.cloudsigma-ccm.egress" -}}
 - 443
 {{- range list .controller.apiUrl .controller.oauthUrl }}
-{{- with regexFind ":[0-9]+$" (urlParse .).host }}
+{{- $url := urlParse . }}
+{{- with regexFind ":[0-9]+$" $url.host }}
 - {{ trimPrefix ":" . }}
+{{- else }}
+{{- if eq $url.scheme "http" }}
+- 80
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end -}}

@@ -3,6 +3,8 @@
 
 mod helm;
 mod image;
+mod pages;
+mod policies;
 mod release;
 mod render;
 mod rights;
