@@ -237,6 +237,33 @@ async fn what_a_cluster_has_in_ovn_goes_with_it_and_only_its_neighbour_is_left()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_of_the_controller_prints_what_a_deorbit_would_do_as_a_diff_and_writes_nothing() {
+    let ovn = Ovn::new("deorbit-dry").await;
+    let controller = ovn.serve().await;
+    ovn.cluster.served("web", "groundcrew.dev/ovn").await;
+    controller.process.end(Signal::SIGTERM).await.unwrap();
+    let before = ovn.everything().await;
+    ovn.cluster.deorbit(&json!({})).await;
+    let deorbits: Api<Deorbit> = Api::all(ovn.cluster.client.clone());
+    let asked = deorbits.get("deorbit").await.unwrap();
+
+    let line = ["deorbit-controller", "--ovn-nb", &ovn.endpoints, "--dry-run", "--interval", "1s"];
+    let dry = ovn.cluster.start("deorbit", ovn.cluster.command(&line)).await;
+    let goes = format!("  - delete Service (1): {}/web\n", ovn.cluster.namespace);
+    eventually("the plan is shown", SOON, async || {
+        let log = dry.process.log();
+        ensure!(log.contains("Deorbit deorbit\n") && log.contains(&goes), "no\n{goes}in\n{log}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let now = deorbits.get("deorbit").await.unwrap();
+    assert_eq!(now.metadata.resource_version, asked.metadata.resource_version, "not even a finalizer");
+    assert_eq!(ovn.everything().await, before);
+    assert!(ovn.cluster.services().get("web").await.unwrap().metadata.deletion_timestamp.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_dead_controller_left_in_ovn_goes_by_itself_and_then_the_service() {
     let ovn = Ovn::new("deorbit-ovn-dead").await;
     let before = ovn.everything().await;

@@ -31,9 +31,11 @@ pub mod targets;
 mod tests;
 pub mod unmarked;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use groundcrew_api::deorbit::{Deorbit, Phase};
+use groundcrew_core::diff::Diff;
 use groundcrew_core::events::Severity;
 use groundcrew_core::leader::{Role, Term};
 use groundcrew_core::metrics::Register;
@@ -73,6 +75,8 @@ struct Controller {
     interval: Duration,
     /// What was told last.
     told: Option<Phase>,
+    /// What a dry run showed last, by name.
+    shown: BTreeMap<String, Diff>,
     /// What was asked for when there was nothing more to do, and when to look again all the same.
     idle: Option<(Vec<Asked>, Instant)>,
 }
@@ -101,8 +105,15 @@ pub async fn start(runtime: &Runtime, args: Args, clouds: Clouds) -> Result<(), 
         blocked: false,
     };
     let metrics = Metrics::new(&runtime.registry)?;
-    let mut controller =
-        Controller { runtime: runtime.clone(), runner, metrics, interval: args.interval, told: None, idle: None };
+    let mut controller = Controller {
+        runtime: runtime.clone(),
+        runner,
+        metrics,
+        interval: args.interval,
+        told: None,
+        shown: BTreeMap::new(),
+        idle: None,
+    };
     runtime.ready.wait_for(FIRST_LOOK, "");
     runtime.tasks.spawn("passes", async move {
         let (stop, role) = (controller.runtime.tasks.stop().clone(), controller.runtime.role.clone());
@@ -170,6 +181,11 @@ impl Controller {
         let mut first: Option<String> = None;
         let mut failed = None;
         for deorbit in &all {
+            if self.runtime.dry_run {
+                failed = failed.or(self.preview(deorbit).await.err());
+                soonest = soonest.min(Next::Soon);
+                continue;
+            }
             if wants_the_cluster(deorbit) {
                 if let (Some(first), Some(term)) = (&first, term) {
                     failed = failed.or(self.runner.wait(deorbit, first, term).await.err());
@@ -197,6 +213,22 @@ impl Controller {
         }
         self.idle = (soonest >= Next::Later && term.is_some()).then(|| (asked, Instant::now() + IDLE));
         Ok(soonest)
+    }
+
+    /// Shows what would become of the cluster, and again when that is something else.
+    async fn preview(&mut self, deorbit: &Deorbit) -> Result<(), ProviderError> {
+        let (name, spec) = (deorbit.name_any(), &deorbit.spec);
+        if !spec.dry_run && !wants_the_cluster(deorbit) {
+            return Ok(());
+        }
+        let preview = Box::pin(self.runner.preview(spec, spec.dry_run)).await;
+        let preview = preview.map_err(|error| ProviderError::new(ErrorKind::Unavailable, error.to_string()))?;
+        let diff = Diff::of(format!("Deorbit {name}"), cli::plan_diff(&preview.plan, &preview.refusals));
+        if self.shown.get(&name) != Some(&diff) {
+            self.runtime.show_plan(diff.clone());
+            self.shown.insert(name, diff);
+        }
+        Ok(())
     }
 
     /// What the last pass found, once for each phase.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use groundcrew_api::deorbit::{
-    Deorbit, DeorbitSpec, DeorbitStatus, OnBudgetEnd, Phase, PlanLine, StageName, StageState, UnmarkedThing,
+    Deorbit, DeorbitSpec, DeorbitStatus, OnBudgetEnd, Phase, PlanLine, ReportLine, StageName, StageState, UnmarkedThing,
 };
 use groundcrew_api::names::finalizer;
 use groundcrew_core::leader::Term;
@@ -55,6 +55,18 @@ pub struct Runner {
     pub blocked: bool,
 }
 
+/// What a run would do that began now.
+pub struct Preview {
+    /// A line for each kind of thing.
+    pub plan: Vec<PlanLine>,
+    /// Each thing.
+    pub things: Vec<ReportLine>,
+    /// Why it would be refused, if it would.
+    pub refusals: Vec<String>,
+    /// What the cluster is confirmed by.
+    pub uid: String,
+}
+
 /// When to look again, the earliest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Next {
@@ -84,6 +96,23 @@ impl Runner {
 
     fn served(&self) -> Served {
         self.clouds.served()
+    }
+
+    /// Looks, and tells what would become of everything. Nothing is written. With `confirmed` it is not asked for whose end
+    /// that is.
+    pub async fn preview(&self, spec: &DeorbitSpec, confirmed: bool) -> Result<Preview, ObserveError> {
+        let (cluster, mut sight) = self.look().await;
+        let cluster = cluster?;
+        let chosen = targets(&cluster, spec, &self.served());
+        let (volumes, addresses) = (chosen.kept_volumes.clone(), chosen.kept_addresses.clone());
+        let confirm = if confirmed { cluster.uid.clone() } else { spec.confirm.clone() };
+        let asked = DeorbitSpec { confirm, ..spec.clone() };
+        let refusals = refusals(&asked, &cluster, &chosen, &sight, &self.clouds.kinds());
+        self.look_for(&cluster, &mut sight, &mut Vec::new(), true).await;
+        let evidence = Evidence::new(&cluster, spec, &volumes, &addresses, Timestamp::now());
+        let view = View::new(&cluster, chosen, &sight, &evidence, false);
+        let things = Report::new(&view, spec, &DeorbitStatus::default(), &Failures::default()).lines;
+        Ok(Preview { plan: view.lines(), things, refusals, uid: cluster.uid.clone() })
     }
 
     /// One pass. Without a term nothing is written.

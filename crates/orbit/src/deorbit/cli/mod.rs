@@ -13,25 +13,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use groundcrew_api::deorbit::{Deorbit, DeorbitSpec, DeorbitStatus, OnBudgetEnd};
+use groundcrew_api::deorbit::{Deorbit, DeorbitSpec, OnBudgetEnd};
 use groundcrew_core::runtime::{Runtime, RuntimeArgs, StartError, run_until};
 use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
 use tokio_util::sync::CancellationToken;
 
 pub use follow::Follow;
-pub use show::{exit, plan_table, progress, report_table};
+pub use show::{exit, plan_diff, plan_table, progress, report_table};
 use wish::Found;
 pub use wish::Wish;
 
-use super::apply::{Applied, Failures};
+use super::apply::Applied;
 use super::cloud::Clouds;
-use super::judge::Evidence;
-use super::plan::View;
-use super::preflight::refusals;
-use super::report::Report;
-use super::run::Runner;
-use super::targets::targets;
+use super::run::{Preview, Runner};
 use super::{Args, start};
 
 /// Nothing is left.
@@ -139,32 +134,19 @@ where
     let spec = wish.spec();
     Box::pin(command(runtime, LOOK, true, async move |runtime, done| {
         let runner = runner(&runtime, &args, clouds(&runtime).await?);
-        let (cluster, mut sight) = runner.look().await;
-        let cluster = cluster?;
-        let chosen = targets(&cluster, &spec, &runner.clouds.served());
-        let (volumes, addresses) = (chosen.kept_volumes.clone(), chosen.kept_addresses.clone());
-        let confirmed = DeorbitSpec { confirm: cluster.uid.clone(), ..spec.clone() };
-        let refusals = refusals(&confirmed, &cluster, &chosen, &sight, &runner.clouds.kinds());
-        runner.look_for(&cluster, &mut sight, &mut Vec::new(), true).await;
-        let evidence = Evidence::new(&cluster, &spec, &volumes, &addresses, jiff::Timestamp::now());
-        let view = View::new(&cluster, chosen, &sight, &evidence, false);
-        let lines = view.lines();
-        let report = Report::new(&view, &spec, &DeorbitStatus::default(), &Failures::default());
+        let Preview { plan, things, refusals, uid } = Box::pin(runner.preview(&spec, true)).await?;
         match output {
             Output::Table => {
-                say(&plan_table(&lines));
+                say(&plan_table(&plan));
                 for refusal in &refusals {
                     complain(&format!("it would be refused: {refusal}"));
                 }
                 if refusals.is_empty() {
-                    complain(&format!(
-                        "to do it: groundcrew deorbit run --confirm {} (and the flags of this line)",
-                        cluster.uid
-                    ));
+                    complain(&format!("to do it: groundcrew deorbit run --confirm {uid} (and the flags of this line)"));
                 }
             }
             Output::Json => {
-                let document = serde_json::json!({ "plan": lines, "refusals": refusals, "things": report.lines });
+                let document = serde_json::json!({ "plan": plan, "refusals": refusals, "things": things });
                 say(&format!("{document}\n"));
             }
         }

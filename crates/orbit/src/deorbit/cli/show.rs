@@ -53,13 +53,32 @@ pub fn plan_table(lines: &[PlanLine]) -> String {
     let rows: Vec<_> = lines
         .iter()
         .map(|line| {
-            let shown = line.names.join(", ");
-            let rest = usize::try_from(line.count).unwrap_or(usize::MAX).saturating_sub(line.names.len());
-            let names = if rest > 0 { format!("{shown} and {rest} more") } else { shown };
-            vec![format!("{:?}", line.stage), line.action.clone(), line.count.to_string(), line.kind.clone(), names]
+            let (stage, count) = (format!("{:?}", line.stage), line.count.to_string());
+            vec![stage, line.action.clone(), count, line.kind.clone(), names(line)]
         })
         .collect();
     table(&["STAGE", "ACTION", "COUNT", "KIND", "NAMES"], &rows)
+}
+
+fn names(line: &PlanLine) -> String {
+    let shown = line.names.join(", ");
+    let rest = usize::try_from(line.count).unwrap_or(usize::MAX).saturating_sub(line.names.len());
+    if rest > 0 { format!("{shown} and {rest} more") } else { shown }
+}
+
+/// What would go, as the lines of a diff, and why it would not.
+#[must_use]
+pub fn plan_diff(lines: &[PlanLine], refusals: &[String]) -> Vec<String> {
+    let refused = refusals.iter().map(|refusal| format!("! it would be refused: {refusal}"));
+    let steps = lines.iter().map(|line| {
+        let sign = match line.action.as_str() {
+            "delete" | "wait for" => '-',
+            "scale to 0" | "suspend" => '~',
+            _ => '=',
+        };
+        format!("{sign} {} {} ({}): {}", line.action, line.kind, line.count, names(line))
+    });
+    refused.chain(steps).collect()
 }
 
 /// What is left.
@@ -133,6 +152,31 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
+
+    #[test]
+    fn a_plan_is_a_diff_of_what_goes_stops_and_stays_after_what_forbids_it() {
+        let line = |action: &str, kind: &str, count, names: &[&str]| PlanLine {
+            stage: StageName::Cloud,
+            action: action.into(),
+            kind: kind.into(),
+            count,
+            names: names.iter().copied().map(str::to_owned).collect(),
+        };
+        let lines = [
+            line("scale to 0", "StatefulSet", 1, &["shop/db"]),
+            line("delete", "Service", 3, &["shop/a", "shop/b"]),
+            line("keep", "volume", 1, &["photos"]),
+        ];
+        assert_eq!(
+            plan_diff(&lines, &["spec.confirm is missing".to_owned()]),
+            [
+                "! it would be refused: spec.confirm is missing",
+                "~ scale to 0 StatefulSet (1): shop/db",
+                "- delete Service (3): shop/a, shop/b and 1 more",
+                "= keep volume (1): photos",
+            ]
+        );
+    }
 
     #[test]
     fn codes_say_what_a_pipeline_needs_to_know() {
