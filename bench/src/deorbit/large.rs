@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, S
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
+use super::calls::pass;
 use super::rig::{CLUSTER, CSI, Rig, claim};
 use super::standins::DRIVER;
 use crate::process::memory;
@@ -17,6 +18,7 @@ use crate::report::Report;
 
 const ROUNDS: usize = 3;
 
+#[allow(clippy::cast_precision_loss, reason = "a count")]
 pub(super) async fn run(objects: usize, report: &mut Report) -> Result<()> {
     let rig = Rig::start(&[]).await?;
     fill(&rig, objects / 5).await?;
@@ -29,6 +31,8 @@ pub(super) async fn run(objects: usize, report: &mut Report) -> Result<()> {
     times.sort_unstable();
     report.below("a plan", objects, "s", times[ROUNDS / 2].as_secs_f64(), 1.0);
     report.below("memory of a plan", objects, "MiB", most, 100.0);
+    // A page of 500 each.
+    report.told("lists of a plan", objects, "", pass(&rig).await?.lists() as f64);
     Ok(())
 }
 

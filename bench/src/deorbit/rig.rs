@@ -59,6 +59,7 @@ impl Rig {
     pub(super) fn command(&self, words: &[&str]) -> Result<Command> {
         let mut command = Command::new(beside_us("groundcrew")?);
         command.args(words).args(["--ccm-cluster", CLUSTER, "--csi-cluster", CSI, "--lease-namespace", "default"]);
+        command.args(["--router", &self.place.router, "--pod-cidr", "100.100.0.0/16"]);
         command.arg("--cloud-conf").arg(self.dir.path().join("cloud.conf"));
         command.arg("--kubeconfig").arg(self.plane.kubeconfig_path());
         // As the image sets them.
