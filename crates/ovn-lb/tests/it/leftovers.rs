@@ -116,3 +116,45 @@ async fn a_row_that_lost_our_mark_meanwhile_is_not_removed() {
     let _ = leftovers.remove(&row, &Term::alone("test")).await;
     assert_eq!(rows(&northbound).await, before);
 }
+
+/// Port groups with their marks, and the rules of all of them.
+async fn rules(northbound: &Northbound) -> String {
+    let groups = ["--columns=_uuid,name,acls,external_ids", "list", "Port_Group"];
+    let rules = ["--columns=_uuid,match", "list", "ACL"];
+    format!("{}\n{}", northbound.nbctl(groups).await.unwrap(), northbound.nbctl(rules).await.unwrap())
+}
+
+#[tokio::test]
+async fn the_rules_of_source_ranges_go_after_what_they_guard_and_those_of_others_stay() {
+    let project = Project::new("leftovers-ranges").await;
+    let northbound = project.northbound().await;
+    let port = ["lrp-add", &project.namespace, "inside", "0a:00:00:00:00:01", "10.1.0.1/16"];
+    northbound.nbctl(port).await.unwrap();
+    project.pool(5).await;
+    northbound.nbctl(["pg-add", "theirs"]).await.unwrap();
+    northbound.nbctl(["acl-add", "theirs", "from-lport", "1000", "ip4", "drop"]).await.unwrap();
+    northbound.nbctl(["set", "port_group", "theirs", "external_ids:groundcrew-cluster=another"]).await.unwrap();
+    let before = rules(&northbound).await;
+
+    let controller = project.controller(&northbound).await;
+    project.endpoints("web", 8080, &["10.1.0.41"]).await;
+    project.create("web", json!({ "loadBalancerSourceRanges": ["203.0.113.0/24"] })).await;
+    project.until_served("web").await;
+    controller.stop().await;
+    assert!(rules(&northbound).await.contains("tcp.dst == {80}"), "{}", rules(&northbound).await);
+
+    let leftovers = leftovers(&project, &northbound);
+    let items = found(&leftovers).await;
+    let kinds: Vec<_> = items.iter().map(|item| item.kind.name).collect();
+    assert_eq!(kinds, ["ovn-load-balancer", "ovn-port-group", "eip"]);
+    assert!(items[1].about.starts_with("source ranges of Service"), "{:?}", items[1]);
+    let error = leftovers.remove(&items[1], &Term::alone("test")).await.unwrap_err();
+    assert_eq!((error.kind(), error.response().reason), (ErrorKind::Conflict, "InUse"), "{error}");
+
+    abandon(&project, "web").await;
+    for item in &items {
+        remove(&leftovers, item).await;
+    }
+    assert_eq!(found(&leftovers).await, []);
+    assert_eq!(rules(&northbound).await, before);
+}
