@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use super::objects::Object;
 use super::observe::Cluster;
-use super::targets::stays;
+use super::targets::{kept_gateways, stays};
 use super::unmarked::is_unmarked;
 
 /// How old a volume without a `PersistentVolume` must be.
@@ -66,7 +66,11 @@ impl<'a> Evidence<'a> {
         let living = services.map(|object| User::Service(key(object)));
         let living = living.chain(ingresses.map(|object| User::Ingress(key(object))));
         let living = living.chain(living_claims.map(|object| User::Claim(key(object))));
-        let kept_services = cluster.services.iter().filter(|service| service.object.keep || stays(service, spec));
+        let gateways = kept_gateways(cluster);
+        let kept_services = cluster.services.iter().filter(|service| {
+            let of_kept = service.gateway.as_ref().is_some_and(|gateway| gateways.contains(gateway));
+            service.object.keep || of_kept || stays(service, spec)
+        });
         let kept_services = kept_services.map(|service| &service.object);
         let kept_ingresses = cluster.ingresses.iter().filter(|object| object.keep);
         let kept_users = kept_services.filter(alive).map(|object| User::Service(key(object)));

@@ -80,6 +80,8 @@ pub struct Service {
     pub keeps_address: bool,
     /// Whether it has been given an address.
     pub has_address: bool,
+    /// The Gateway that it was made for, as `namespace/name`.
+    pub gateway: Option<String>,
 }
 
 /// OpenStack's controller reads it when the Service goes.
@@ -102,9 +104,27 @@ impl Service {
             claimed: notes.get(annotation::CLAIMED_BY).cloned(),
             balancer: notes.get(BALANCER).cloned(),
             keeps_address: notes.get(KEEP_ADDRESS).is_some_and(|keep| keep == "true"),
+            gateway: gateway(&service.metadata),
             object: service.metadata.into(),
         })
     }
+}
+
+/// By the label that the Gateway API has for it, or by its owner. Envoy Gateway has its Services in a namespace of its own,
+/// and labels of its own.
+fn gateway(meta: &ObjectMeta) -> Option<String> {
+    let label = |name: &str| meta.labels.as_ref()?.get(name).map(String::as_str);
+    let elsewhere = label("gateway.envoyproxy.io/owning-gateway-namespace");
+    if let Some((namespace, name)) = elsewhere.zip(label("gateway.envoyproxy.io/owning-gateway-name")) {
+        return Some(format!("{namespace}/{name}"));
+    }
+    let owner = meta
+        .owner_references
+        .iter()
+        .flatten()
+        .find(|owner| owner.kind == "Gateway" && owner.api_version.starts_with("gateway.networking.k8s.io/"));
+    let name = label("gateway.networking.k8s.io/gateway-name").or(owner.map(|owner| owner.name.as_str()))?;
+    Some(format!("{}/{name}", meta.namespace.as_deref().unwrap_or_default()))
 }
 
 /// A `PersistentVolumeClaim`.

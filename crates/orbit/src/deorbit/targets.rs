@@ -82,6 +82,11 @@ pub(super) fn stays(service: &Service, spec: &DeorbitSpec) -> bool {
     spec.policies.floating_ips == Policy::Keep && service.claimed.is_some()
 }
 
+/// Gateways with the label to keep them, by their keys.
+pub(super) fn kept_gateways(cluster: &Cluster) -> BTreeSet<String> {
+    cluster.gateways.iter().filter(|gateway| gateway.keep).map(Object::key).collect()
+}
+
 /// Chooses. Everything that follows from it is chosen by the same rule in every pass.
 #[must_use]
 pub fn targets<'a>(cluster: &'a Cluster, spec: &DeorbitSpec, served: &Served) -> Targets<'a> {
@@ -113,9 +118,14 @@ impl<'a> Targets<'a> {
 
     fn choose_balancers(&mut self, cluster: &'a Cluster, spec: &DeorbitSpec, served: &Served) {
         let policies = &spec.policies;
+        // What a Gateway is reached by is as much as the Gateway, and its controller would only make it again.
+        let mut staying = BTreeMap::new();
         for object in &cluster.gateways {
             match spared(object, policies.load_balancers, "loadBalancers", spec) {
-                Some(why) => self.spare("Gateway", object, why),
+                Some((why, wanted)) => {
+                    staying.insert(object.key(), (format!("Gateway {} stays: {why}", object.key()), wanted));
+                    self.spare("Gateway", object, (why, wanted));
+                }
                 None => self.gateways.push(object),
             }
         }
@@ -131,6 +141,8 @@ impl<'a> Targets<'a> {
             }
             if let Some(why) = spared(&service.object, policies.load_balancers, "loadBalancers", spec) {
                 self.spare("Service", &service.object, why);
+            } else if let Some(why) = service.gateway.as_ref().and_then(|gateway| staying.get(gateway)) {
+                self.spare("Service", &service.object, why.clone());
             } else if let Some(class) =
                 service.claimed.as_ref().or(service.class.as_ref()).filter(|class| !served.classes.contains(*class))
             {

@@ -52,6 +52,7 @@ macro_rules! on_both {
                 the_load_balancer_of_an_ingress_that_is_gone_goes_by_the_cloud_s_api;
             churn:
                 an_operator_that_makes_everything_again_is_held_off,
+                a_gateway_goes_before_its_services_and_one_that_is_kept_keeps_them,
                 a_namespace_that_is_already_going_does_not_hold_it_up,
                 a_claim_that_waits_for_its_first_pod_goes_before_it_gets_a_volume,
                 a_stale_attachment_is_let_go_when_its_volume_is_gone;

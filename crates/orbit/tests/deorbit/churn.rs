@@ -83,6 +83,55 @@ pub(crate) async fn an_operator_that_makes_everything_again_is_held_off(lab: &La
     assert_eq!(claims.list(&ListParams::default()).await.unwrap().items.len(), 0, "neither its own nor the set's");
 }
 
+/// The controller of these Gateways: it makes a Service for each, and has not heard yet that one is gone.
+fn gateway_controller(lab: &Lab, gateways: [&'static str; 2]) -> (Arc<AtomicUsize>, AbortOnDropHandle<()>) {
+    let refused = Arc::new(AtomicUsize::new(0));
+    let (services, count): (Api<Service>, _) = (Api::namespaced(lab.client.clone(), &lab.namespace), refused.clone());
+    let task = tokio::spawn(async move {
+        loop {
+            for gateway in gateways {
+                let labels = json!({"gateway.networking.k8s.io/gateway-name": gateway});
+                let service = json!({"metadata": {"name": format!("{gateway}-edge"), "labels": labels},
+                    "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}});
+                let made = services.create(&PostParams::default(), &from_value(service).unwrap()).await;
+                if made.is_err_and(|error| error.to_string().contains("being deorbited")) {
+                    count.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    (refused, AbortOnDropHandle::new(task))
+}
+
+pub(crate) async fn a_gateway_goes_before_its_services_and_one_that_is_kept_keeps_them(lab: &Lab) {
+    let gateways: Api<DynamicObject> = Api::namespaced_with(lab.client.clone(), &lab.namespace, &observe::gateway());
+    for name in ["front", "kept"] {
+        lab.dynamic(&observe::gateway(), name).await;
+    }
+    let keep = Patch::Merge(json!({"metadata": {"labels": {"groundcrew.dev/deorbit": "keep"}}}));
+    gateways.patch("kept", &PatchParams::default(), &keep).await.unwrap();
+    let (refused, _controller) = gateway_controller(lab, ["front", "kept"]);
+    lab.until_served("front-edge").await;
+    let balancer = lab.until_served("kept-edge").await;
+    let services: Api<Service> = Api::namespaced(lab.client.clone(), &lab.namespace);
+    let uid = services.get("kept-edge").await.unwrap().uid();
+
+    let running = lab.start();
+    lab.deorbit(&json!({"policies": all("delete"), "budgets": {"stages": {"Verify": "1s"}}})).await;
+    let status = lab.until_phase(Phase::Clean).await;
+    running.stop().await;
+    assert!(refused.load(Ordering::SeqCst) > 0, "it makes them again and again");
+    let left = services.list(&ListParams::default()).await.unwrap().items;
+    let left: Vec<_> =
+        left.iter().map(|one| (one.name_any(), one.uid(), one.metadata.deletion_timestamp.is_some())).collect();
+    assert_eq!(left, [("kept-edge".to_owned(), uid, false)]);
+    assert_eq!(lab.place.ids("loadbalancers").await, [balancer]);
+    assert!(gateways.get_opt("front").await.unwrap().is_none() && gateways.get_opt("kept").await.unwrap().is_some());
+    let line = status.report.iter().find(|line| line.kind == "Service").unwrap();
+    assert!(line.kept && line.reason.contains("Gateway") && line.reason.contains("stays"), "{line:?}");
+}
+
 pub(crate) async fn a_namespace_that_is_already_going_does_not_hold_it_up(lab: &Lab) {
     lab.served("web").await;
     lab.bound("data", "cinder").await;

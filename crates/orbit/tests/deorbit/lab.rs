@@ -298,14 +298,18 @@ impl Lab {
     /// Waits until the stand-in has served this Service.
     pub(crate) async fn served(&self, name: &str) {
         self.service(name).await;
+        self.until_served(name).await;
+    }
+
+    /// Gives the id of its load balancer.
+    pub(crate) async fn until_served(&self, name: &str) -> String {
         let api: Api<Service> = Api::namespaced(self.client.clone(), &self.namespace);
         eventually(&format!("Service {name} is served"), SOON, async || {
             let service = api.get(name).await?;
-            ensure!(service.annotations().contains_key("loadbalancer.openstack.org/load-balancer-id"), "not yet");
-            Ok(())
+            service.annotations().get("loadbalancer.openstack.org/load-balancer-id").cloned().context("not yet")
         })
         .await
-        .unwrap();
+        .unwrap()
     }
 
     pub(crate) async fn claim(&self, name: &str, class: &str) {

@@ -166,7 +166,43 @@ fn of_two_contents_that_name_one_snapshot_both_are_kept_with_it_and_one_of_anoth
 
 fn service(name: &str, class: Option<&str>, claimed: Option<&str>) -> Service {
     let (class, claimed) = (class.map(Into::into), claimed.map(Into::into));
-    Service { object: object(name), class, claimed, balancer: None, keeps_address: false, has_address: true }
+    Service {
+        object: object(name),
+        class,
+        claimed,
+        balancer: None,
+        keeps_address: false,
+        has_address: true,
+        gateway: None,
+    }
+}
+
+#[test]
+fn the_services_of_a_gateway_that_stays_stay_wherever_they_are() {
+    let read = |name: &str, mut metadata: serde_json::Value| {
+        metadata["name"] = json!(name);
+        let spec = json!({"type": "LoadBalancer"});
+        Service::read(from_value(json!({"metadata": metadata, "spec": spec})).unwrap()).unwrap()
+    };
+    let owner = |version: &str| json!([{"apiVersion": version, "kind": "Gateway", "name": "front", "uid": "1"}]);
+    let envoy = json!({"gateway.envoyproxy.io/owning-gateway-namespace": "shop",
+        "gateway.envoyproxy.io/owning-gateway-name": "front"});
+    let named = |gateway: &str| json!({"gateway.networking.k8s.io/gateway-name": gateway});
+    let services = vec![
+        read("labelled", json!({"namespace": "shop", "labels": named("front")})),
+        read("owned", json!({"namespace": "shop", "ownerReferences": owner("gateway.networking.k8s.io/v1")})),
+        read("envoy", json!({"namespace": "envoy-gateway-system", "labels": envoy})),
+        read("of-another", json!({"namespace": "shop", "labels": named("back")})),
+        read("elsewhere", json!({"namespace": "other", "labels": named("front")})),
+        read("of-another-kind", json!({"namespace": "shop", "ownerReferences": owner("networking.istio.io/v1")})),
+    ];
+    let kept = Object { keep: true, ..object("front") };
+    let cluster = Cluster { services, gateways: vec![kept, object("back")], ..Cluster::default() };
+    let chosen = targets(&cluster, &DeorbitSpec::default(), &served());
+    let names: Vec<_> = chosen.services.iter().map(|service| service.object.name.as_str()).collect();
+    assert_eq!(names, ["of-another", "elsewhere", "of-another-kind"]);
+    let kept = chosen.spared.iter().filter(|spared| spared.wanted && spared.why.contains("its label"));
+    assert_eq!(kept.count(), 4, "{:?}", chosen.spared);
 }
 
 #[test]

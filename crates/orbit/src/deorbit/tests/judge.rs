@@ -39,6 +39,7 @@ fn service(going: bool) -> Service {
         balancer: None,
         keeps_address: false,
         has_address: false,
+        gateway: None,
     }
 }
 
@@ -95,6 +96,18 @@ fn what_a_service_with_the_label_to_keep_it_has_is_kept_and_not_left() {
         assert!(matches!(verdict(&with(false), &[], &thing(class)), Verdict::Keep(_)), "{class:?}");
         assert_eq!(verdict(&with(true), &[], &thing(class)), Verdict::Remove, "{class:?}: somebody deletes it");
     }
+}
+
+#[test]
+fn what_the_service_of_a_gateway_with_the_label_to_keep_it_has_is_kept_too() {
+    let with = |keep: bool| {
+        let service = Service { gateway: Some("edge/front".into()), ..service(false) };
+        let gateway = Object { keep, ..object("edge", "front", false) };
+        Cluster { services: vec![service], gateways: vec![gateway], ..Cluster::default() }
+    };
+    let balancer = thing(LeftoverClass::LoadBalancer);
+    assert!(matches!(verdict(&with(true), &[], &balancer), Verdict::Keep(_)));
+    assert!(matches!(verdict(&with(false), &[], &balancer), Verdict::Report(_)), "nobody deletes it yet");
 }
 
 #[test]
