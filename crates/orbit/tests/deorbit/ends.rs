@@ -14,7 +14,7 @@ use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
-use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, from_value, json};
 
@@ -79,6 +79,41 @@ pub(crate) async fn what_cannot_be_stopped_puts_everything_back_and_the_next_run
     lab.touchable().await;
     let (code, status) = run(lab, &["--stage-budget", "1m"]).await;
     assert_eq!(code, cli::CLEAN, "{status:?}");
+    lab.assert_as_before().await;
+}
+
+pub(crate) async fn when_the_time_is_up_the_report_comes_first_and_then_the_cluster_may_go_or_is_held(lab: &Lab) {
+    lab.served("web").await;
+    lab.standins.balancers.store(false, Ordering::SeqCst);
+    let reports: Api<ConfigMap> = Api::namespaced(lab.client.clone(), "default");
+    let budgets = json!({"stages": {"LoadBalancers": "1s", "Verify": "1s", "Cloud": "1s"}});
+    let running = lab.start();
+    let ended = async |wish: &str| {
+        // Of a test before.
+        let _ = reports.delete("deorbit-end-report", &DeleteParams::default()).await;
+        lab.deorbit(&json!({"onBudgetEnd": wish, "budgets": budgets})).await;
+        let status = lab.until_phase(Phase::Leftovers).await;
+        assert!(status.report.iter().any(|line| line.kind == "octavia-load-balancer"), "{:?}", status.report);
+        assert_eq!((status.report_config_map.as_str(), status.stage.as_str()), ("default/deorbit-end-report", ""));
+        status
+    };
+
+    let status = ended("Proceed").await;
+    assert_eq!((status.let_go, cli::exit(&status)), (true, cli::CLEAN), "{}", status.message);
+    assert!(status.message.contains("the cluster may go all the same"), "{}", status.message);
+    let (report, end) = (reports.get("deorbit-end-report").await.unwrap(), lab.deorbits().get("end").await.unwrap());
+    let version = |version: Option<String>| version.unwrap().parse::<u64>().unwrap();
+    assert!(version(report.resource_version()) < version(end.resource_version()), "whoever may go has its report");
+    lab.gone("end").await;
+
+    let status = ended("Hold").await;
+    assert_eq!((status.let_go, cli::exit(&status)), (false, cli::LEFTOVERS), "{}", status.message);
+    assert!(reports.get_opt("deorbit-end-report").await.unwrap().is_some());
+    assert_eq!(lab.place.ids("loadbalancers").await.len(), 1, "nobody was told to remove it");
+    lab.standins.balancers.store(true, Ordering::SeqCst);
+    let status = lab.until_phase(Phase::Clean).await;
+    running.stop().await;
+    assert!(status.let_go);
     lab.assert_as_before().await;
 }
 

@@ -41,6 +41,7 @@ bodies::on! { [#[ignore = "run by make e2e-deorbit"]] |_: &str| Lab::model();
         a_router_that_somebody_removes_meanwhile_has_no_routes,
         backups_go_stay_or_are_told_as_their_policy_says_and_a_neighbour_s_stay;
     ends:
+        when_the_time_is_up_the_report_comes_first_and_then_the_cluster_may_go_or_is_held,
         without_the_right_to_look_it_is_refused_and_midway_it_ends_as_unknown,
         a_second_deorbit_says_for_whom_it_waits_and_a_budget_that_breaks_midway_refuses_nothing,
         every_line_of_a_long_report_is_in_the_file_and_in_the_config_map,
