@@ -167,9 +167,13 @@ impl Runner {
             }
         }
         if !is_new && !spec.dry_run && spec.confirm != cluster.uid {
-            // A status that came here from another cluster, as by a backup.
-            let why = "spec.confirm is the uid of another cluster's kube-system namespace".to_owned();
-            return self.stop(deorbit, status, why, term).await;
+            let why = if spec.confirm.is_empty() {
+                "spec.confirm was taken away, so that it stops where it is: set it again to go on, or delete this object"
+            } else {
+                // A status that came here from another cluster, as by a backup.
+                "spec.confirm is the uid of another cluster's kube-system namespace"
+            };
+            return self.stop(deorbit, status, why.to_owned(), term).await;
         }
         remember(&mut status, &targets, &sight);
         self.look_for(&cluster, &mut sight, &mut status.unmarked, is_new).await;

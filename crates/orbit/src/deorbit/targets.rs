@@ -64,15 +64,20 @@ pub struct Targets<'a> {
 
 /// Why an object stays, and whether somebody asked for it.
 fn spared(object: &Object, policy: Policy, policy_name: &str, spec: &DeorbitSpec) -> Option<(String, bool)> {
-    if object.keep {
-        Some(("its label groundcrew.dev/deorbit says keep".into(), true))
-    } else if policy == Policy::Keep {
-        Some((format!("policies.{policy_name} is keep"), true))
-    } else if spec.protect.namespaces.contains(&object.namespace) {
-        // It is there for the controllers that are needed to the end, not for what they have outside.
-        Some((format!("namespace {} is protected", object.namespace), false))
+    let kept = if object.keep {
+        Some("its label groundcrew.dev/deorbit says keep".to_owned())
     } else {
-        None
+        (policy == Policy::Keep).then(|| format!("policies.{policy_name} is keep"))
+    };
+    match kept {
+        // Who asks for it now asks too late: Kubernetes takes no deletion back.
+        Some(why) if object.terminating.is_some() => Some((format!("{why}, but it is being deleted already"), false)),
+        Some(why) => Some((why, true)),
+        // It is there for the controllers that are needed to the end, not for what they have outside.
+        None if spec.protect.namespaces.contains(&object.namespace) => {
+            Some((format!("namespace {} is protected", object.namespace), false))
+        }
+        None => None,
     }
 }
 
@@ -245,12 +250,16 @@ impl<'a> Targets<'a> {
             });
             match kept.or_else(|| spared(object, policy, "snapshots", spec)) {
                 Some(why) => {
-                    let kept = format!("VolumeSnapshot {} stays: {}", object.key(), why.0);
-                    self.kept_volumes.extend(contents.iter().map(|content| KeptVolume {
-                        handle: content.handle.clone(),
-                        why: kept.clone(),
-                        retained: false,
-                    }));
+                    // As with a claim that the policy alone keeps.
+                    let asked = object.keep || contents.iter().any(|content| content.object.keep);
+                    if asked || policy != Policy::Keep {
+                        let kept = format!("VolumeSnapshot {} stays: {}", object.key(), why.0);
+                        self.kept_volumes.extend(contents.iter().map(|content| KeptVolume {
+                            handle: content.handle.clone(),
+                            why: kept.clone(),
+                            retained: false,
+                        }));
+                    }
                     self.spare("VolumeSnapshot", object, why);
                 }
                 None => self.snapshots.push(object),

@@ -239,6 +239,42 @@ fn to_keep_its_address_a_service_of_ours_stays_and_one_of_openstack_s_goes_witho
     assert_eq!(kept, [("shop/ovn", true)]);
 }
 
+/// Somebody may change the policy while it runs; what a label keeps stays kept.
+#[test]
+fn what_a_policy_alone_keeps_is_not_noted_for_the_rest_of_the_run() {
+    let mut cluster = Cluster {
+        volumes: vec![volume("data", &json!({"csi": {"driver": "cinder.csi.openstack.org", "volumeHandle": "1"}}))],
+        claims: vec![claim("data", Some("data"), None)],
+        snapshots: vec![snapshot("yesterday")],
+        contents: vec![content("c", "yesterday", "2")],
+        ..Cluster::default()
+    };
+    let policies = Policies { volumes: Policy::Keep, snapshots: Policy::Keep, ..Policies::default() };
+    let spec = DeorbitSpec { policies, ..DeorbitSpec::default() };
+    let chosen = targets(&cluster, &spec, &served());
+    assert_eq!((chosen.spared.len(), chosen.kept_volumes.len()), (2, 0), "{:?}", chosen.kept_volumes);
+    cluster.claims[0].object.keep = true;
+    cluster.snapshots[0].object.keep = true;
+    let chosen = targets(&cluster, &spec, &served());
+    assert_eq!((chosen.spared.len(), chosen.kept_volumes.len()), (2, 2), "{:?}", chosen.kept_volumes);
+}
+
+#[test]
+fn what_is_being_deleted_already_is_not_called_kept() {
+    let mut going = claim("data", None, Some("cinder"));
+    going.object.terminating = Some(jiff::Timestamp::UNIX_EPOCH);
+    let cluster = Cluster {
+        claims: vec![going],
+        classes: BTreeMap::from([("cinder".into(), "cinder.csi.openstack.org".into())]),
+        ..Cluster::default()
+    };
+    let policies = Policies { volumes: Policy::Keep, ..Policies::default() };
+    let chosen = targets(&cluster, &DeorbitSpec { policies, ..DeorbitSpec::default() }, &served());
+    assert!(chosen.claims.is_empty(), "no pod is deleted for it");
+    let [spared] = chosen.spared.as_slice() else { panic!("{:?}", chosen.spared) };
+    assert!(!spared.wanted && spared.why.ends_with("being deleted already"), "{spared:?}");
+}
+
 /// Otherwise a run would end before it had ordered anything.
 #[test]
 fn a_dead_controller_is_given_up_only_when_everything_of_its_stage_was_ordered_to_go() {
