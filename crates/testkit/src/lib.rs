@@ -2,7 +2,7 @@
 //!
 //! | module | what it starts |
 //! |---|---|
-//! | [`kube`] | etcd and kube-apiserver with RBAC, and kube-controller-manager and kube-proxy on request |
+//! | [`kube`] | etcd and kube-apiserver with RBAC, and kube-controller-manager, kube-proxy and an admission webhook on request |
 //! | [`kube_ovn`] | a stand-in for kube-ovn-controller, with its definitions |
 //! | [`ovn`] | a northbound database server, alone or as a raft cluster, plain or over TLS |
 //! | [`ovn::lab`] | the whole of OVN with its data path: router, switches, pods, and a client outside |

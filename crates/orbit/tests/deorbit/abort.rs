@@ -93,7 +93,7 @@ pub(crate) async fn an_abort_puts_replicas_back_and_lifts_the_block(lab: &Lab) {
     .unwrap();
 }
 
-pub(crate) async fn a_delete_that_a_webhook_denies_is_told_and_stopping_after_it_brings_no_workload_back(lab: &Lab) {
+pub(crate) async fn a_delete_that_a_policy_denies_is_told_and_stopping_after_it_brings_no_workload_back(lab: &Lab) {
     lab.stateful_set("db", "cinder").await;
     lab.served("stuck").await;
     untouchable(lab, "services", "DELETE", "stuck").await;

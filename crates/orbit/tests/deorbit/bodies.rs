@@ -29,7 +29,7 @@ macro_rules! on_both {
                 a_dry_run_shows_everything_and_touches_nothing;
             abort:
                 an_abort_puts_replicas_back_and_lifts_the_block,
-                a_delete_that_a_webhook_denies_is_told_and_stopping_after_it_brings_no_workload_back;
+                a_delete_that_a_policy_denies_is_told_and_stopping_after_it_brings_no_workload_back;
             caution:
                 without_the_uid_of_this_cluster_nothing_is_done,
                 a_retained_volume_and_a_kept_claim_stay_although_everything_may_be_deleted,
@@ -62,6 +62,7 @@ macro_rules! on_both {
                 with_a_dead_snapshot_controller_snapshots_go_by_the_cloud_s_api_and_then_their_objects,
                 a_finalizer_stays_while_its_load_balancer_is_stuck_and_the_report_says_so,
                 a_volume_that_cinder_cannot_delete_is_left_with_its_state,
+                what_a_webhook_does_not_let_us_delete_is_left_with_its_words,
                 killed_again_and_again_it_goes_on_where_it_was_and_touches_nobody_else;
         }
     };

@@ -4,10 +4,13 @@ use std::sync::atomic::Ordering;
 
 use groundcrew_api::deorbit::{Phase, StageName, StageState};
 use groundcrew_orbit::deorbit::observe;
-use k8s_openapi::api::core::v1::{PersistentVolume, Service};
+use groundcrew_testkit::ReservedPort;
+use groundcrew_testkit::kube::Webhook;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Service};
 use kube::Api;
-use kube::api::{DynamicObject, ListParams};
-use serde_json::{Value, json};
+use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
+use serde_json::{Value, from_value, json};
 
 use crate::lab::Lab;
 use crate::standins::{lease, unmake};
@@ -106,6 +109,56 @@ pub(crate) async fn a_finalizer_stays_while_its_load_balancer_is_stuck_and_the_r
     running.stop().await;
     assert!(services.get_opt("web").await.unwrap().is_none());
     lab.assert_as_before().await;
+}
+
+/// Asked for a deletion. Where no server is, none can be had.
+fn webhook(name: &str, resource: &str, namespace: &str, server: &Value) -> Value {
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "resources": [resource], "operations": ["DELETE"]});
+    json!({"name": format!("{name}.test.example"), "clientConfig": server, "failurePolicy": "Fail", "timeoutSeconds": 1,
+        "sideEffects": "None", "admissionReviewVersions": ["v1"], "rules": [rule],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}})
+}
+
+pub(crate) async fn what_a_webhook_does_not_let_us_delete_is_left_with_its_words(lab: &Lab) {
+    lab.served("web").await;
+    let volume = lab.bound("data", "cinder").await;
+    let before = lab.place.everything().await;
+    let server = Webhook::start(|asked| Some(format!("{} is on legal hold", asked["name"].as_str()?))).await.unwrap();
+    let nobody = ReservedPort::new().unwrap();
+    let mut silent = server.client_config();
+    silent["url"] = json!(format!("https://{}", nobody.address()));
+    let hooks = [
+        webhook("hold", "services", &lab.namespace, &server.client_config()),
+        webhook("gone", "persistentvolumeclaims", &lab.namespace, &silent),
+    ];
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(lab.client.clone());
+    let configuration = json!({"metadata": {"name": "hold"}, "webhooks": hooks});
+    configurations.create(&PostParams::default(), &from_value(configuration).unwrap()).await.unwrap();
+    let services: Api<Service> = Api::namespaced(lab.client.clone(), &lab.namespace);
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(lab.client.clone(), &lab.namespace);
+    let dry = DeleteParams { dry_run: true, ..DeleteParams::default() };
+    groundcrew_testkit::eventually("the API server asks both", crate::lab::SOON, async || {
+        let denied = [services.delete("web", &dry).await.is_err(), claims.delete("data", &dry).await.is_err()];
+        anyhow::ensure!(denied == [true, true], "{denied:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+
+    let running = lab.start();
+    let stages = json!({"LoadBalancers": "2s", "Claims": "2s", "Volumes": "1s", "Verify": "1s", "Cloud": "1s"});
+    lab.deorbit(&json!({"policies": all("delete"), "budgets": {"stages": stages}})).await;
+    let status = lab.until_phase(Phase::Leftovers).await;
+    running.stop().await;
+    let line = |kind: &str| status.report.iter().find(|line| line.kind == kind).unwrap();
+    assert!(line("Service").reason.contains("denied the request: web is on legal hold"), "{:?}", line("Service"));
+    let claim = line("PersistentVolumeClaim");
+    assert!(claim.reason.contains("failed calling webhook") && claim.reason.contains("gone.test.example"), "{claim:?}");
+    assert!(line("octavia-load-balancer").reason.contains("nobody deletes it"), "{:?}", line("octavia-load-balancer"));
+    assert!(status.report.iter().any(|line| line.id == volume && !line.kept), "{:?}", status.report);
+    assert!(!status.let_go);
+    assert_eq!(lab.place.everything().await, before, "what they have outside is as it was");
+    assert!(services.get("web").await.unwrap().metadata.deletion_timestamp.is_none());
 }
 
 pub(crate) async fn a_password_that_is_revoked_midway_ends_as_unknown_and_not_as_clean(lab: &Lab) {

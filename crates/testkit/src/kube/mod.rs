@@ -4,10 +4,12 @@ mod control_plane;
 mod flags;
 mod kubeconfig;
 mod proxy;
+mod webhook;
 
 pub use control_plane::{ControlPlane, Part};
 pub use kubeconfig::Kubeconfig;
 pub use proxy::{ProxyMode, proxy};
+pub use webhook::Webhook;
 
 use anyhow::Result;
 use tokio::sync::OnceCell;
