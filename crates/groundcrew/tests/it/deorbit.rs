@@ -9,15 +9,23 @@ use groundcrew_api::address_pool::{AddressPool, AddressPoolSpec};
 use groundcrew_api::deorbit::{Deorbit, DeorbitStatus, Phase};
 use groundcrew_api::eip::EIp;
 use groundcrew_api::floating_ip::FloatingIP;
+use groundcrew_orbit::deorbit::freeze;
 use groundcrew_testkit::agents::Agents;
 use groundcrew_testkit::cloudsigma::{CloudSigma, Nic, PASSWORD, USER};
 use groundcrew_testkit::controller::Controller;
 use groundcrew_testkit::kube::ControlPlane;
+use groundcrew_testkit::openstack::fake::{Model, PASSWORD as OPENSTACK_PASSWORD};
 use groundcrew_testkit::ovn::Central;
 use groundcrew_testkit::{Scratch, Signal, eventually};
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams, TypeMeta,
+};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, from_value, json};
 
@@ -153,6 +161,130 @@ async fn without_a_cloud_nothing_is_asked_for_and_what_was_asked_for_can_be_look
     let (code, _, said) = typed(&["deorbit", "abort"]).await;
     assert_eq!(code, 4, "{said}");
     assert!(said.contains("too late") && deorbits.get_opt("deorbit").await.unwrap().is_some(), "{said}");
+}
+
+/// A Deployment that uses a claim, and CronJobs: what a run stops first. Nobody lets the claim go.
+async fn run_workloads(cluster: &Cluster) {
+    let make = async |version: &str, kind: &str, metadata: Value, spec: Value| {
+        let object = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec});
+        let types: TypeMeta = from_value(json!({"apiVersion": version, "kind": kind})).unwrap();
+        let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types).unwrap());
+        let api: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), &cluster.namespace, &resource);
+        api.create(&PostParams::default(), &from_value(object).unwrap()).await.unwrap();
+    };
+    let classes: Api<StorageClass> = Api::all(cluster.client.clone());
+    let class = json!({"metadata": {"name": "cinder"}, "provisioner": "cinder.csi.openstack.org"});
+    classes.create(&PostParams::default(), &from_value(class).unwrap()).await.unwrap();
+    let held = json!({"name": "data", "finalizers": ["test.example/held"]});
+    let claim = json!({"accessModes": ["ReadWriteOnce"], "storageClassName": "cinder",
+        "resources": {"requests": {"storage": "10Gi"}}});
+    make("v1", "PersistentVolumeClaim", held, claim).await;
+    let containers = json!([{"name": "c", "image": "none"}]);
+    let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+    let pods = json!({"metadata": {"labels": {"app": "app"}}, "spec": {"containers": containers, "volumes": volumes}});
+    let spec = json!({"replicas": 3, "selector": {"matchLabels": {"app": "app"}}, "template": pods});
+    make("apps/v1", "Deployment", json!({"name": "app"}), spec).await;
+    let job = json!({"template": {"spec": {"restartPolicy": "Never", "containers": containers}}});
+    for name in ["nightly", "stuck"] {
+        let spec = json!({"schedule": "0 0 1 1 *", "jobTemplate": {"spec": job}});
+        make("batch/v1", "CronJob", json!({"name": name}), spec).await;
+    }
+}
+
+/// Nobody may change the CronJob `stuck`, so that nothing after it begins; or somebody may again.
+async fn forbid(cluster: &Cluster, forbidden: bool) {
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(cluster.client.clone());
+    if forbidden {
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(cluster.client.clone());
+        let rule =
+            json!({"apiGroups": ["batch"], "apiVersions": ["*"], "resources": ["cronjobs"], "operations": ["UPDATE"]});
+        let policy = json!({"metadata": {"name": "untouchable"}, "spec": {"matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": "object.metadata.name != 'stuck'", "message": "not this one"}]}});
+        policies.create(&PostParams::default(), &from_value(policy).unwrap()).await.unwrap();
+        let binding = json!({"metadata": {"name": "untouchable"},
+            "spec": {"policyName": "untouchable", "validationActions": ["Deny"]}});
+        bindings.create(&PostParams::default(), &from_value(binding).unwrap()).await.unwrap();
+    } else {
+        bindings.delete("untouchable", &DeleteParams::default()).await.unwrap();
+    }
+    let jobs: Api<CronJob> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+    eventually("the API server goes by it", SOON, async || {
+        let changed = jobs.patch("stuck", &dry, &Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}))).await;
+        ensure!(changed.is_err() == forbidden, "not yet");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_abort_brings_back_what_was_stopped_and_is_refused_after_the_first_deletion() {
+    let (cluster, cloud) = (Cluster::new("deorbit-abort").await, Model::start().await.unwrap());
+    run_workloads(&cluster).await;
+    forbid(&cluster, true).await;
+    let deorbits: Api<Deorbit> = Api::all(cluster.client.clone());
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let jobs: Api<CronJob> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let wanted = async || {
+        let (app, job) = (deployments.get("app").await.unwrap(), jobs.get("nightly").await.unwrap());
+        (app.spec.unwrap().replicas, job.spec.unwrap().suspend)
+    };
+    let until = async |what: &str, probe: &dyn Fn(&DeorbitStatus) -> bool| {
+        eventually(what, SOON, async || {
+            let status = deorbits.get("deorbit").await?.status.unwrap_or_default();
+            ensure!(probe(&status), "{status:?}");
+            Ok(status)
+        })
+        .await
+        .unwrap()
+    };
+    let conf = cluster.scratch.path().join("cloud.conf");
+    let url = format!("{}/v3", cloud.fake.url());
+    let text = format!(
+        "[Global]\nauth-url = {url}\nusername = demo\npassword = {OPENSTACK_PASSWORD}\ntenant-name = kluster\ndomain-id = default\n"
+    );
+    std::fs::write(&conf, text).unwrap();
+    let mut line = cluster.command(&["deorbit-controller", "--csi-cluster", "prod-csi", "--interval", "100ms"]);
+    line.arg("--cloud-conf").arg(&conf);
+    let controller = cluster.start("deorbit", line).await;
+    let abort = async || cluster.type_(cluster.command(&["deorbit", "abort"])).await;
+
+    cluster.deorbit(&json!({})).await;
+    until("it is stuck in Quiesce", &|status: &DeorbitStatus| status.message.contains("not this one")).await;
+    eventually("the others are stopped", SOON, async || {
+        let wanted = wanted().await;
+        ensure!(wanted == (Some(0), Some(true)), "{wanted:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let (code, _, said) = abort().await;
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("aborted") && deorbits.get_opt("deorbit").await.unwrap().is_none(), "{said}");
+    assert_eq!(wanted().await, (Some(3), Some(false)));
+    let app = deployments.get("app").await.unwrap();
+    assert!(!app.annotations().contains_key("groundcrew.dev/before-deorbit"), "{:?}", app.annotations());
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(cluster.client.clone());
+    assert!(policies.get_opt("groundcrew-deorbit").await.unwrap().is_none());
+    eventually("claims can be made again", SOON, async || {
+        ensure!(!freeze::is_blocked(&cluster.client, SOON).await?, "the API server still refuses");
+        Ok(())
+    })
+    .await
+    .unwrap();
+
+    forbid(&cluster, false).await;
+    cluster.deorbit(&json!({})).await;
+    let status = until("it waits for the claim", &|status: &DeorbitStatus| status.stage.contains("Claims")).await;
+    assert!(status.irreversible_at.is_some());
+    let (code, _, said) = abort().await;
+    assert_eq!(code, 4, "{said}");
+    assert!(said.contains("too late: things have been deleted"), "{said}");
+    let deorbit = deorbits.get("deorbit").await.unwrap();
+    assert!(deorbit.metadata.deletion_timestamp.is_none(), "nothing was done");
+    assert_eq!(wanted().await, (Some(0), Some(true)));
+    controller.process.end(Signal::SIGTERM).await.unwrap();
 }
 
 struct Ovn {
