@@ -1,4 +1,9 @@
-//! `deorbit` ends a cluster whose own controllers are dead, so that it has to do everything itself.
+//! `deorbit` ends a cluster whose own controllers are dead, so that it has to do everything itself; and helm has it end one
+//! before it removes a release.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{anyhow, ensure};
 use groundcrew_api::deorbit::{Deorbit, Phase};
@@ -10,15 +15,18 @@ use groundcrew_testkit::openstack::Method;
 use groundcrew_testkit::openstack::fake::Model;
 use groundcrew_testkit::ovn::Central;
 use groundcrew_testkit::{Signal, eventually};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::openstack::World;
-use super::{Installed, SOON, namespace};
-use crate::release::api_of;
+use super::{Installed, MOUNTED, NAMESPACE, SOON, namespace, program};
+use crate::helm::{REPOSITORY, succeeded};
+use crate::release::{api_of, helm_on};
 
 const PROJECT: &str = "shop";
 const DRIVER: &str = "cinder.csi.openstack.org";
@@ -268,6 +276,92 @@ async fn deorbit_leaves_nothing_of_a_cluster_with_the_rights_of_the_chart() {
     .unwrap();
     controller.process.end(Signal::SIGTERM).await.unwrap();
     installed.assert_used_but("deorbit", &[]);
+}
+
+/// The template of a cluster's chart, as the documentation prints it.
+fn documented_hook() -> String {
+    let page = fs::read_to_string(Path::new(REPOSITORY).join("docs/deorbit.md")).unwrap();
+    let section = page.split_once("\n## As a hook\n").unwrap().1;
+    section.split_once("```yaml\n").unwrap().1.split_once("```").unwrap().0.to_owned()
+}
+
+/// The release of a cluster that has this hook, and things that need no cloud to go.
+async fn install_cluster(installed: &mut Installed) {
+    let chart = installed.scratch.join("cluster");
+    fs::create_dir_all(chart.join("templates")).unwrap();
+    fs::write(chart.join("Chart.yaml"), "apiVersion: v2\nname: cluster\nversion: 0.1.0\n").unwrap();
+    fs::write(chart.join("templates/hook.yaml"), documented_hook()).unwrap();
+    succeeded(helm_on(&installed.plane, NAMESPACE).args(["install", "cluster"]).arg(&chart).output().unwrap());
+    installed.plane.start_controller_manager(&CONTROLLERS).await.unwrap();
+    namespace(&installed.client, PROJECT).await;
+    let claim = json!({
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "cinder",
+        "resources": { "requests": { "storage": "10Gi" } },
+    });
+    let named = |name: &str| json!({ "name": name });
+    for object in [
+        object("storage.k8s.io/v1", "StorageClass", named("cinder"), json!({ "provisioner": DRIVER })),
+        object("v1", "PersistentVolumeClaim", named("data"), json!({ "spec": claim })),
+    ] {
+        let made = serde_json::from_value(object.clone()).unwrap();
+        api_of(&installed.client, &object, PROJECT).create(&PostParams::default(), &made).await.unwrap();
+    }
+}
+
+/// What a node does with the pod of a Job: its line with its account's rights, and how it ended.
+async fn run_job(installed: &Installed, jobs: &Api<Job>, name: &str) {
+    let job = serde_json::to_value(jobs.get(name).await.unwrap()).unwrap();
+    let pod = &job["spec"]["template"]["spec"];
+    assert_eq!(pod["serviceAccountName"], Installed::account("deorbit"));
+    let mount = pod["containers"][0]["volumeMounts"][0]["mountPath"].as_str().unwrap();
+    assert_eq!(mount, format!("{MOUNTED}/openstack"));
+    let mut line = Command::new(program());
+    for arg in pod["containers"][0]["args"].as_array().unwrap() {
+        line.arg(arg.as_str().unwrap().replace(MOUNTED, installed.scratch.path().to_str().unwrap()));
+    }
+    let identity = installed.identity("deorbit").await;
+    // A pod knows its own namespace.
+    line.arg("--kubeconfig").arg(identity.path()).args(["--lease-namespace", NAMESPACE]);
+    let ended = tokio::task::spawn_blocking(move || line.output().unwrap()).await.unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{}", String::from_utf8_lossy(&ended.stderr));
+    let now = "2026-01-01T00:00:00Z";
+    let conditions = ["SuccessCriteriaMet", "Complete"].map(|kind| {
+        json!({ "type": kind, "status": "True", "reason": "Test", "message": "", "lastTransitionTime": now,
+            "lastProbeTime": now })
+    });
+    let status = json!({ "startTime": now, "completionTime": now, "succeeded": 1, "conditions": conditions });
+    let patch = Patch::Merge(json!({ "status": status }));
+    jobs.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_documented_hook_of_helm_ends_a_cluster_before_its_release_goes() {
+    let world = World::new().await;
+    let mut installed = world.installed("deorbit", "--interval=50ms").await;
+    install_cluster(&mut installed).await;
+    let controller = installed.start("deorbit").await;
+    controller.until_leads(&installed.client, NAMESPACE, "groundcrew-deorbit", SOON).await.unwrap();
+
+    let mut helm = helm_on(&installed.plane, NAMESPACE);
+    helm.args(["uninstall", "cluster", "--timeout", "5m"]);
+    let uninstall = tokio::task::spawn_blocking(move || helm.output().unwrap());
+    let jobs: Api<Job> = Api::namespaced(installed.client.clone(), NAMESPACE);
+    eventually("helm asks for the end of the cluster", SOON, async || jobs.get("deorbit").await).await.unwrap();
+    let roles: Api<ClusterRole> = Api::all(installed.client.clone());
+    assert!(roles.get_opt("ask-for-deorbit").await.unwrap().is_some(), "the release is there until it has ended");
+    run_job(&installed, &jobs, "deorbit").await;
+    succeeded(uninstall.await.unwrap());
+
+    let deorbits: Api<Deorbit> = Api::all(installed.client.clone());
+    let status = deorbits.get("deorbit").await.unwrap().status.unwrap();
+    assert_eq!((status.phase, status.let_go), (Phase::Clean, true), "{}", status.message);
+    let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim" });
+    assert!(api_of(&installed.client, &claim, PROJECT).get_opt("data").await.unwrap().is_none());
+    assert!(roles.get_opt("ask-for-deorbit").await.unwrap().is_none(), "the release is gone");
+    controller.process.end(Signal::SIGTERM).await.unwrap();
+    let asked = installed.asked_and_granted("deorbit");
+    let made = |asked: &Value| asked["verb"] == "create" && asked["objectRef"]["resource"] == "deorbits";
+    assert!(asked.iter().any(made), "by the account of the hook");
 }
 
 /// Whom something was made for that is still there.
