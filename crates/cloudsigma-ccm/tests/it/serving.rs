@@ -153,7 +153,7 @@ async fn the_seeds_manifests_work_as_printed() {
     let classless = json!({ "loadBalancerClass": null, "ports": [{ "port": 80, "targetPort": 80 }] });
     lab.create("nginx-lb", classless.clone(), json!({})).await;
     assert_eq!(lab.until_served("nginx-lb").await, lab.ip(1));
-    lab.create("nginx-lb-dynamic", classless, json!({ "cloudsigma.com/ip-pool": "dynamic" })).await;
+    lab.create("nginx-lb-dynamic", classless.clone(), json!({ "cloudsigma.com/ip-pool": "dynamic" })).await;
     assert_eq!(lab.until_served("nginx-lb-dynamic").await, dynamic);
     eventually("the user is warned", SOON, async || {
         let warned = lab.events("DynamicAddress").await;
@@ -169,6 +169,18 @@ async fn the_seeds_manifests_work_as_printed() {
         lab.delete(name).await;
         lab.until_gone(name).await;
     }
+    controller.stop().await;
+
+    // With the switch they are left to whoever else takes them.
+    let controller = lab.controller(&["--scan-interval", "300ms"]).await;
+    let nobodys = lab.create("nobodys", classless, json!({})).await;
+    lab.create("ours", json!({}), json!({})).await;
+    assert_eq!(lab.until_served("ours").await, lab.ip(1));
+    controller.until_scanned(1).await;
+    assert_eq!(
+        lab.services().get("nobodys").await.unwrap().metadata.resource_version,
+        nobodys.metadata.resource_version
+    );
     controller.stop().await;
 }
 
