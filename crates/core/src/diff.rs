@@ -84,8 +84,9 @@ pub fn lines(differences: &[Difference]) -> Vec<String> {
     lines
 }
 
+/// The words of providers for what is not there.
 fn is_nothing(text: &str) -> bool {
-    text.is_empty() || text == "none" || text == "not attached"
+    ["", "none", "not attached", "not on it"].contains(&text) || text.starts_with("no such ")
 }
 
 /// Names are written by tenants: none may move the cursor of whoever reads them.
@@ -106,6 +107,7 @@ mod tests {
         let differences = [
             difference("row_missing", "none", "load balancer shop-web-tcp"),
             difference("row_left", "load balancer shop-old-tcp", "none"),
+            difference("router_detached", "not on it", "router shop"),
             difference(
                 "vips",
                 "192.0.2.7:80=10.1.0.41:80 192.0.2.7:81=10.1.0.41:81",
@@ -115,7 +117,8 @@ mod tests {
         ];
         assert_eq!(
             Diff::of("Service shop/web", lines(&differences)).to_string(),
-            "Service shop/web\n  + row_missing: load balancer shop-web-tcp\n  - row_left: load balancer shop-old-tcp\n  ~ vips\n    \
+            "Service shop/web\n  + row_missing: load balancer shop-web-tcp\n  - row_left: load balancer shop-old-tcp\n  \
+             + router_detached: router shop\n  ~ vips\n    \
              - 192.0.2.7:81=10.1.0.41:81\n    + 192.0.2.7:82=x\n  ~ protocol\n    - udp\n    + tcp\n"
         );
     }

@@ -62,6 +62,39 @@ async fn a_dry_run_prints_its_plan_as_a_diff_and_writes_nothing() {
     assert_eq!(lab.written().await, before);
 }
 
+#[tokio::test]
+async fn a_dry_run_of_the_watcher_prints_what_the_manager_would_be_asked_for_and_wakes_nobody() {
+    let lab = Lab::new("dry-watched").await;
+    lab.endpoint("web", true).await;
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web" },
+        "spec": { "type": "LoadBalancer", "allocateLoadBalancerNodePorts": false, "ports": [{ "port": 80 }] },
+    });
+    lab.services().create(&PostParams::default(), &from_value(service).unwrap()).await.unwrap();
+    let status = json!({ "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.7" }] } } });
+    let served = lab.services().patch_status("web", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    let (namespace, nb) = (&lab.namespace, lab.northbound());
+    let (row, switch) = (format!("{namespace}-web-tcp"), format!("{namespace}-default"));
+    nb.nbctl(["lb-add", &row, "192.0.2.7:80", "10.1.0.41:8080"]).await.unwrap();
+    nb.nbctl(["lr-lb-add", namespace, &row, "--", "ls-lb-add", &switch, &row]).await.unwrap();
+    let dry = lab.run("watcher", |command| {
+        command.args(["lb-watcher", "--dry-run", "--ovn-nb", &nb.remotes(), "--status-address", "off"]);
+        command.args(["--settle-time", "500ms", "--kube-ovn-namespace", namespace])
+    });
+    dry.until_metric("groundcrew_watcher_services", SOON, |n| n > 0.5).await.unwrap();
+    nb.nbctl(["lb-del", &row]).await.unwrap();
+    let expected = format!("Service {namespace}/web\n  + row_missing: {row}\n");
+    eventually("the diff is shown", SOON, async || {
+        let log = dry.process.log();
+        ensure!(log.contains(&expected), "no\n{expected}in\n{log}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let now = lab.services().get("web").await.unwrap();
+    assert_eq!(now.metadata.resource_version, served.metadata.resource_version);
+}
+
 /// A cloud with servers n1 to n3, their ports, and a router with the routes of their pods and of a server that is gone. Gives
 /// the router.
 async fn cloud() -> (Model, String) {
