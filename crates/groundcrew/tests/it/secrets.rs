@@ -9,6 +9,7 @@ use groundcrew_testkit::cloudsigma::{CLIENT_ID, CLIENT_SECRET, CloudSigma, PASSW
 use groundcrew_testkit::controller::{Controller, get};
 use groundcrew_testkit::kube::shared;
 use groundcrew_testkit::openstack::fake::{self, Model};
+use groundcrew_testkit::ovn::{Northbound, ServerName};
 use groundcrew_testkit::{Scratch, eventually};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
@@ -191,11 +192,11 @@ async fn the_token_that_a_pod_has_for_kubernetes_is_nowhere_to_be_read() {
     let token = token.split(|c: char| c == '"' || c.is_whitespace()).next().unwrap().to_owned();
     assert!(token.len() > 100, "{kubeconfig}");
     let remotes = lab.northbound().remotes();
-    for name in ["ovn-lb", "lb-watcher"] {
-        let controller = lab.run(name, |command| {
-            command.args([name, "--ovn-nb", &remotes, "--status-address", "127.0.0.1:0", "--log", "trace"]);
-            command.env("GROUNDCREW_KUBECONFIG", account.path())
-        });
+    // The cluster's name is asked for before there is a page.
+    let on_ovn = |name: &'static str| [name, "--cluster-id=test", "--ovn-nb", remotes.as_str()];
+    for line in [&on_ovn("ovn-lb")[..], &on_ovn("lb-watcher"), &["net-probe", "--node-name=a"]] {
+        let variables = BTreeMap::from([("GROUNDCREW_KUBECONFIG", account.path().to_str().unwrap().to_owned())]);
+        let controller = talkative(&lab, line[0], line, &variables);
         // It has no right to anything, and says so in many words.
         eventually("it complains", SOON, async || {
             ensure!(controller.process.log().contains("forbidden"), "not yet");
@@ -203,8 +204,38 @@ async fn the_token_that_a_pod_has_for_kubernetes_is_nowhere_to_be_read() {
         })
         .await
         .unwrap();
-        is_clean("the log", &controller.process.log(), &[&token]);
+        look_at(&lab, &controller, &[&token]).await;
     }
+}
+
+#[tokio::test]
+async fn the_key_for_ovn_is_nowhere_to_be_read() {
+    let lab = Lab::new("key-secret").await;
+    let northbound = Northbound::standalone_tls(ServerName::Loopback).await.unwrap();
+    let (tls, endpoint) = (northbound.tls().unwrap(), northbound.ssl(0).unwrap());
+    let files = [&tls.authority, &tls.client.certificate, &tls.client.key].map(|path| path.to_str().unwrap());
+    let controller = talkative(
+        &lab,
+        "watcher",
+        &[
+            "lb-watcher",
+            "--cluster-id=test",
+            "--ovn-nb",
+            &endpoint,
+            "--ovn-ca",
+            files[0],
+            "--ovn-certificate",
+            files[1],
+            "--ovn-key",
+            files[2],
+        ],
+        &BTreeMap::new(),
+    );
+    controller.until_metric("groundcrew_watcher_connected_bool", SOON, |up| up > 0.5).await.unwrap();
+    let key = std::fs::read_to_string(&tls.client.key).unwrap();
+    let lines: Vec<_> = key.lines().filter(|line| line.len() > 20 && !line.starts_with('-')).collect();
+    assert!(!lines.is_empty(), "{}", files[2]);
+    look_at(&lab, &controller, &lines).await;
 }
 
 #[test]
