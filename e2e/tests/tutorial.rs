@@ -3,8 +3,10 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use groundcrew_testkit::Scratch;
 
 fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -49,6 +51,22 @@ fn the_tutorial_works_as_it_is_written() {
     for told in ["pod1", "pod2", "DriftRepaired", "groundcrew_drift_repaired_total"] {
         assert!(said.contains(told), "{told} is not in:\n{said}");
     }
+}
+
+/// As docs/explain.md has it: a link of that name on the path is all that kubectl needs.
+#[test]
+fn kubectl_finds_the_plugin_by_its_name() {
+    let found = Command::new(repository().join("hack/setup")).args(["which", "kubectl"]).output().unwrap();
+    assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
+    let kubectl = String::from_utf8(found.stdout).unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_demo")).with_file_name("groundcrew");
+    assert!(program.is_file(), "{} is missing: run `make docs-test`", program.display());
+    let path = Scratch::new("plugin").unwrap();
+    std::os::unix::fs::symlink(program, path.join("kubectl-groundcrew")).unwrap();
+    let mut line = Command::new(kubectl.trim());
+    line.args(["groundcrew", "explain", "service", "--help"]).env("PATH", path.path());
+    let said = run(line, "");
+    assert!(said.contains("Usage: kubectl groundcrew explain service"), "{said}");
 }
 
 #[test]
