@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use groundcrew_api::deorbit::{
-    Deorbit, DeorbitSpec, DeorbitStatus, OnBudgetEnd, Phase, PlanLine, ReportLine, StageName, StageState, UnmarkedThing,
+    Deorbit, DeorbitSpec, DeorbitStatus, OnBudgetEnd, Phase, PlanLine, Policy, ReportLine, StageName, StageState,
+    UnmarkedThing,
 };
 use groundcrew_api::names::finalizer;
 use groundcrew_core::leader::Term;
@@ -22,7 +23,7 @@ use super::apply::{Applied, Failures, Hands};
 use super::cloud::{Clouds, Sight};
 use super::freeze;
 use super::judge::Evidence;
-use super::observe::{Cluster, Leases, ObserveError, observe, workloads};
+use super::observe::{Cluster, Leases, Life, ObserveError, observe, workloads};
 use super::plan::{Step, View};
 use super::preflight::refusals;
 use super::report::Report;
@@ -65,6 +66,16 @@ pub struct Preview {
     pub refusals: Vec<String>,
     /// What the cluster is confirmed by.
     pub uid: String,
+}
+
+/// How it comes to its end.
+struct Ending {
+    /// Something was left before, and is looked at again.
+    held: bool,
+    /// The time is up.
+    over: bool,
+    /// What may not last.
+    caution: &'static str,
 }
 
 /// When to look again, the earliest first.
@@ -216,7 +227,8 @@ impl Runner {
             let report = Report::new(&view, spec, &status, &self.last.failures);
             let mut steps = view.steps(spec, &status.stages, now);
             let over = stage::is_over(&began, limits.total(), now);
-            let next = self.finish(deorbit, status, report, (held, over), term).await?;
+            let ending = Ending { held, over, caution: caution(spec, &status, &cluster) };
+            let next = self.finish(deorbit, status, report, ending, term).await?;
             if next != Next::Never {
                 // What somebody removes by hand lets its object go; nothing else is done any more.
                 steps.retain(|step| matches!(step, Step::Release { .. }));
@@ -318,7 +330,8 @@ impl Runner {
             return Ok(Next::Soon);
         }
         let held = status.phase == Phase::Leftovers;
-        self.finish(deorbit, status, Report::blind(&why, sight), (held, true), term).await
+        let ending = Ending { held, over: true, caution: "" };
+        self.finish(deorbit, status, Report::blind(&why, sight), ending, term).await
     }
 
     /// Puts the block there, and sees whether it holds.
@@ -345,7 +358,7 @@ impl Runner {
         deorbit: &Deorbit,
         mut status: DeorbitStatus,
         report: Report,
-        (held, over): (bool, bool),
+        Ending { held, over, caution }: Ending,
         term: &Term,
     ) -> Result<Next, ProviderError> {
         let left = report.left();
@@ -367,7 +380,7 @@ impl Runner {
         status.let_go = clean || deorbit.spec.on_budget_end == OnBudgetEnd::Proceed;
         status.stage = String::new();
         status.message = match (clean, status.let_go) {
-            (true, _) => format!("nothing is left, neither in Kubernetes nor in the cloud; {place}"),
+            (true, _) => format!("nothing is left, neither in Kubernetes nor in the cloud; {place}{caution}"),
             (false, true) => format!("{left} things are left, and the cluster may go all the same; {place}"),
             (false, false) => {
                 format!("{left} things are left; {place}. It ends as clean as soon as somebody has removed them")
@@ -544,6 +557,16 @@ fn too_much(status: &DeorbitStatus) -> Option<String> {
     })
 }
 
+/// A route carries no mark, and goes without an object: who manages routes does not know that it was to go.
+fn caution(spec: &DeorbitSpec, status: &DeorbitStatus, cluster: &Cluster) -> &'static str {
+    let removed = spec.policies.routes == Policy::Delete && !status.routes.is_empty();
+    if removed && cluster.balancer_controller == Some(Life::Alive) {
+        ". Routes were removed: a cloud controller manager that manages them, and it is alive, makes them again for Nodes that are there"
+    } else {
+        ""
+    }
+}
+
 /// What a plan noted, perhaps long ago and with other policies, is nothing that a run goes by: the Node of a route may be
 /// another cluster's by now.
 fn forget(status: &mut DeorbitStatus) {
@@ -653,6 +676,18 @@ mod tests {
         assert_eq!(out_of_sight(&plan, &BTreeSet::from(["cinder-volume", "router-route"])), [""; 0]);
         let lost = out_of_sight(&plan, &BTreeSet::from(["octavia-load-balancer", "router-route"]));
         assert!(lost.len() == 1 && lost[0].contains("cinder-volume"), "{lost:?}");
+    }
+
+    #[test]
+    fn whoever_may_make_routes_again_is_named_only_if_some_were_removed_and_it_lives() {
+        let mut spec = DeorbitSpec::default();
+        spec.policies.routes = Policy::Delete;
+        let removed = DeorbitStatus { routes: vec!["r 100.100.1.0/24 10.180.1.1".into()], ..DeorbitStatus::default() };
+        let with = |life: Life| Cluster { balancer_controller: Some(life), ..Cluster::default() };
+        assert!(caution(&spec, &removed, &with(Life::Alive)).contains("makes them again"));
+        assert_eq!(caution(&spec, &DeorbitStatus::default(), &with(Life::Alive)), "");
+        assert_eq!(caution(&spec, &removed, &with(Life::Unknown)), "");
+        assert_eq!(caution(&DeorbitSpec::default(), &removed, &with(Life::Alive)), "");
     }
 
     #[test]
