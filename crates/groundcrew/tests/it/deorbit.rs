@@ -1,6 +1,7 @@
 //! The end of a cluster that has things in OVN and in a CloudSigma account. OpenStack's are elsewhere: `make e2e-deorbit`.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use groundcrew_testkit::{Scratch, Signal, eventually};
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::CronJob;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -163,6 +165,37 @@ async fn without_a_cloud_nothing_is_asked_for_and_what_was_asked_for_can_be_look
     assert!(said.contains("too late") && deorbits.get_opt("deorbit").await.unwrap().is_some(), "{said}");
 }
 
+/// The file that says where this cloud is.
+fn cloud_conf(cluster: &Cluster, cloud: &Model) -> PathBuf {
+    let (file, url) = (cluster.scratch.path().join("cloud.conf"), format!("{}/v3", cloud.fake.url()));
+    let who = format!("username = demo\npassword = {OPENSTACK_PASSWORD}\ntenant-name = kluster\ndomain-id = default");
+    std::fs::write(&file, format!("[Global]\nauth-url = {url}\n{who}\n")).unwrap();
+    file
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_follows_the_controller_also_where_its_kubeconfig_names_another_namespace() {
+    let (cluster, cloud) = (Cluster::new("deorbit-elsewhere").await, Model::start().await.unwrap());
+    let conf = cloud_conf(&cluster, &cloud);
+    let line = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_groundcrew"));
+        command.args(words).args(["--csi-cluster", "prod-csi", "--cloud-conf"]).arg(&conf);
+        command.env("GROUNDCREW_KUBECONFIG", cluster.plane.kubeconfig_path());
+        command
+    };
+    let controller =
+        cluster.start("deorbit", line(&["deorbit-controller", "--lease-namespace", &cluster.namespace])).await;
+    controller.until_leads(&cluster.client, &cluster.namespace, "groundcrew-deorbit", SOON).await.unwrap();
+    let uid = cluster.uid().await;
+    let (code, _, said) = cluster.type_(line(&["deorbit", "run", "--confirm", &uid])).await;
+    assert_eq!(code, 0, "{said}");
+    let leases: Api<Lease> = Api::all(cluster.client.clone());
+    let named = ListParams::default().fields("metadata.name=groundcrew-deorbit");
+    let places: Vec<_> = leases.list(&named).await.unwrap().iter().map(|lease| lease.namespace().unwrap()).collect();
+    assert_eq!(places, [cluster.namespace.as_str()], "it had none of its own");
+    controller.process.end(Signal::SIGTERM).await.unwrap();
+}
+
 /// A Deployment that uses a claim, and CronJobs: what a run stops first. Nobody lets the claim go.
 async fn run_workloads(cluster: &Cluster) {
     let make = async |version: &str, kind: &str, metadata: Value, spec: Value| {
@@ -239,14 +272,8 @@ async fn an_abort_brings_back_what_was_stopped_and_is_refused_after_the_first_de
         .await
         .unwrap()
     };
-    let conf = cluster.scratch.path().join("cloud.conf");
-    let url = format!("{}/v3", cloud.fake.url());
-    let text = format!(
-        "[Global]\nauth-url = {url}\nusername = demo\npassword = {OPENSTACK_PASSWORD}\ntenant-name = kluster\ndomain-id = default\n"
-    );
-    std::fs::write(&conf, text).unwrap();
     let mut line = cluster.command(&["deorbit-controller", "--csi-cluster", "prod-csi", "--interval", "100ms"]);
-    line.arg("--cloud-conf").arg(&conf);
+    line.arg("--cloud-conf").arg(cloud_conf(&cluster, &cloud));
     let controller = cluster.start("deorbit", line).await;
     let abort = async || cluster.type_(cluster.command(&["deorbit", "abort"])).await;
 

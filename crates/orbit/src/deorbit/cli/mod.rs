@@ -4,6 +4,7 @@
 //! `run` follows it; where there is none, as in a hook of Helm, `run` works itself. Either way it is the same controller.
 
 mod follow;
+mod lead;
 mod show;
 mod wish;
 
@@ -79,6 +80,9 @@ where
     // A person's machine has other things on that port, and two runs may meet.
     args.admin_address = ([127, 0, 0, 1], 0).into();
     args.no_leader_election |= alone;
+    if args.lease_namespace.is_none() && !args.no_leader_election {
+        args.lease_namespace = Box::pin(lead::namespace(&args)).await;
+    }
     let done = Done { code: Arc::new(AtomicU8::new(FAILED)), stop: CancellationToken::new() };
     let (stop, code) = (done.stop.clone(), done.code.clone());
     let running =
