@@ -275,15 +275,16 @@ mod tests {
         (auth, Http::new(Duration::from_mins(1), Duration::ZERO).unwrap())
     }
 
-    fn token(secret: &str, renew: Instant) -> Option<Token> {
-        Some(Token { secret: Secret::new(secret), renew, end: Instant::now() + HOUR })
+    fn token(secret: &str, renew: Instant) -> Token {
+        Token { secret: Secret::new(secret), renew, end: Instant::now() + HOUR }
     }
 
     #[tokio::test]
     async fn tokens_that_were_ended_early_are_asked_for_anew_although_they_were_good_for_longer() {
         let cloud = CloudSigma::start().await.unwrap();
         let later = Instant::now() + HOUR;
-        let tokens = Tokens { account: token("ended", later), ticket: token("ended", later), ..Tokens::default() };
+        let tokens =
+            Tokens { account: Some(token("ended", later)), ticket: Some(token("ended", later)), ..Tokens::default() };
         let (auth, http) = stand_in(&cloud.oauth_url(), &cloud.direct_url(), tokens);
         assert_eq!(auth.header(&http).await.unwrap(), "Bearer test-token-User-1");
         assert_eq!(cloud.token_counts(), [1, 1, 1]);
@@ -301,7 +302,7 @@ mod tests {
                 counted.fetch_add(1, Ordering::SeqCst);
             }
         });
-        let tokens = Tokens { user: token("old", Instant::now()), ..Tokens::default() };
+        let tokens = Tokens { user: Some(token("old", Instant::now())), ..Tokens::default() };
         let (auth, http) = stand_in(&url, &url, tokens);
         assert_eq!(auth.header(&http).await.unwrap(), "Bearer old");
         let first = asked.load(Ordering::SeqCst);

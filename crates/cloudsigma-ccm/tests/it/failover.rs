@@ -359,7 +359,7 @@ async fn an_address_of_a_dead_node_can_be_released() {
     lab.add_ips([1]);
     let before = lab.cloud.snapshot();
     let controller = lab.controller(QUICK).await;
-    let (address, holder) = lab.serve("web").await;
+    let (_, holder) = lab.serve("web").await;
     lab.agents.die(&holder);
     lab.delete("web").await;
     lab.until_gone("web").await;
@@ -535,7 +535,7 @@ async fn a_move_that_hangs_holds_up_nobody_elses() {
     let lab = Lab::new("cs-hung", 3).await;
     lab.add_ips([1, 2]);
     let controller = lab.controller(&["--takeover-delay", "3s", "--fence-stop"]).await;
-    let (address, holder) = lab.serve("web").await;
+    let (_, holder) = lab.serve("web").await;
     let server = lab.server(&holder).to_owned();
     let path = format!("servers/{server}/");
     lab.cloud.fault(Fault::on("GET", path.clone(), Effect::Hang));

@@ -196,7 +196,7 @@ async fn a_run_follows_the_controller_also_where_its_kubeconfig_names_another_na
     controller.process.end(Signal::SIGTERM).await.unwrap();
 }
 
-/// A Deployment that uses a claim, and CronJobs: what a run stops first. Nobody lets the claim go.
+/// A Deployment that uses a claim, and two `CronJobs`: what a run stops first. Nobody lets the claim go.
 async fn run_workloads(cluster: &Cluster) {
     let make = async |version: &str, kind: &str, metadata: Value, spec: Value| {
         let object = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec});
@@ -224,7 +224,7 @@ async fn run_workloads(cluster: &Cluster) {
     }
 }
 
-/// Nobody may change the CronJob `stuck`, so that nothing after it begins; or somebody may again.
+/// Nobody may change the `CronJob` `stuck`, so that nothing after it begins; or somebody may again.
 async fn forbid(cluster: &Cluster, forbidden: bool) {
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(cluster.client.clone());
     if forbidden {

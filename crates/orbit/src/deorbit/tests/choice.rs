@@ -199,10 +199,10 @@ fn the_services_of_a_gateway_that_stays_stay_wherever_they_are() {
     let kept = Object { keep: true, ..object("front") };
     let cluster = Cluster { services, gateways: vec![kept, object("back")], ..Cluster::default() };
     let chosen = targets(&cluster, &DeorbitSpec::default(), &served());
-    let names: Vec<_> = chosen.services.iter().map(|service| service.object.name.as_str()).collect();
-    assert_eq!(names, ["of-another", "elsewhere", "of-another-kind"]);
-    let kept = chosen.spared.iter().filter(|spared| spared.wanted && spared.why.contains("its label"));
-    assert_eq!(kept.count(), 4, "{:?}", chosen.spared);
+    let going: Vec<_> = chosen.services.iter().map(|service| service.object.name.as_str()).collect();
+    assert_eq!(going, ["of-another", "elsewhere", "of-another-kind"]);
+    let labelled = chosen.spared.iter().filter(|spared| spared.wanted && spared.why.contains("its label"));
+    assert_eq!(labelled.count(), 4, "{:?}", chosen.spared);
 }
 
 #[test]
