@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use groundcrew_api::address_pool::{AddressPool, AddressPoolSpec};
@@ -31,12 +31,18 @@ use crate::world::CLASS;
 
 /// About 140 a second.
 const EVERY: Duration = Duration::from_millis(7);
-/// Whoever waits longer was not served: a lost SYN is sent again after a second, and would make an outage look like
-/// patience.
-const PATIENT: Duration = Duration::from_millis(900);
+/// What load generators wait for an answer; a request without one by then has failed.
+const PATIENT: Duration = Duration::from_secs(2);
+/// Who waited longer had a packet lost: a SYN is sent again after a second. Counted apart, so that patience does not hide an
+/// outage.
+const IN_TIME: Duration = Duration::from_millis(900);
 const DELETIONS: usize = 10;
 const BETWEEN: Duration = Duration::from_millis(400);
 const SERVICE: &str = "web";
+/// What the client says of each request.
+const ANSWERED: &str = "answered";
+const LATE: &str = "late";
+const FAILED: &str = "failed";
 
 pub(super) async fn run(report: &mut Report) -> Result<()> {
     let (rig, lab) = tokio::try_join!(Rig::empty(), Lab::start())?;
@@ -53,19 +59,30 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
     .await?;
     lab.wait_hypervisor().await?;
     let server = format!("{address}:80");
-    let (all, ours) = lost(&ovn, &lab, &server).await?;
+    let ours = lost(&ovn, &lab, &server).await?;
     running.stop().await?;
 
     let [row] = &ovn.rows().await?[..] else { bail!("one load balancer was expected") };
     let stop = ovn.stand_in()?;
     let (ending, repairing) = (stop.try_clone()?, bare(stop, ovn.insert(std::slice::from_ref(row))?));
-    let (_, floor) = lost(&ovn, &lab, &server).await?;
+    let floor = lost(&ovn, &lab, &server).await?;
     ending.shutdown(Shutdown::Both)?;
     let repairs = tokio::task::block_in_place(|| repairing.join()).map_err(|_| anyhow!("the bare repairer died"))??;
     ensure!(repairs == DELETIONS, "the bare repairer was needed {repairs} times");
-    report.at_most("requests lost in 10 deletions", all, "", ours, 5.0);
-    report.told("lost with a bare repairer", all, "", floor);
+    report.at_most("requests failed in 10 deletions", ours.all, "", f64::from(ours.failed), 5.0);
+    report.told("answered after a packet was sent again", ours.all, "", f64::from(ours.late));
+    report.told("bare repairer: failed", floor.all, "", f64::from(floor.failed));
+    report.told("bare repairer: answered late", floor.all, "", f64::from(floor.late));
     Ok(())
+}
+
+/// What became of the requests.
+#[derive(Default)]
+struct Requests {
+    all: usize,
+    /// Answered, but only after something was sent again.
+    late: u32,
+    failed: u32,
 }
 
 /// Puts the row back each time that it goes, until its socket is closed; then says how often.
@@ -80,8 +97,8 @@ fn bare(mut stand_in: Raw, repair: Vec<u8>) -> JoinHandle<Result<usize>> {
     })
 }
 
-/// Sends requests while the load balancer is deleted again and again: all, and those without an answer.
-async fn lost(ovn: &Ovn, lab: &Lab, server: &str) -> Result<(usize, f64)> {
+/// Sends requests while the load balancer is deleted again and again.
+async fn lost(ovn: &Ovn, lab: &Lab, server: &str) -> Result<Requests> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--drift-requests-to", server]);
     let mut command = tokio::process::Command::from(lab.client().command(&command)?);
@@ -90,7 +107,7 @@ async fn lost(ovn: &Ovn, lab: &Lab, server: &str) -> Result<(usize, f64)> {
     let mut lines = BufReader::new(client.stdout.take().context("no output")?).lines();
     // The neighbours learn about each other first.
     for _ in 0..50 {
-        ensure!(lines.next_line().await?.as_deref() == Some("answered"), "the load balancer does not answer");
+        ensure!(lines.next_line().await?.as_deref() == Some(ANSWERED), "the load balancer does not answer");
     }
     let name = ovn.server().nbctl(["--bare", "--columns=name", "list", "Load_Balancer"]).await?;
     let deleting = async {
@@ -103,12 +120,16 @@ async fn lost(ovn: &Ovn, lab: &Lab, server: &str) -> Result<(usize, f64)> {
         anyhow::Ok(())
     };
     let counting = async {
-        let (mut all, mut lost) = (0, 0_u32);
+        let mut counted = Requests::default();
         while let Some(line) = lines.next_line().await? {
-            all += 1;
-            lost += u32::from(line != "answered");
+            counted.all += 1;
+            match &*line {
+                ANSWERED => {}
+                LATE => counted.late += 1,
+                _ => counted.failed += 1,
+            }
         }
-        Ok((all, f64::from(lost)))
+        Ok(counted)
     };
     let ((), counted) = tokio::try_join!(deleting, counting)?;
     Ok(counted)
@@ -153,18 +174,27 @@ pub(crate) async fn send(server: SocketAddr) -> Result<()> {
     // A thread, which nobody has to wait for if the requests fail first.
     std::thread::spawn(move || ended.send(std::io::stdin().read(&mut [0])));
     let mut open = JoinSet::new();
-    let tell = |answered: bool| println!("{}", if answered { "answered" } else { "lost" });
     loop {
         tokio::select! {
-            _ = ticks.tick() => { open.spawn(async move { matches!(timeout(PATIENT, get(server)).await, Ok(Ok(()))) }); }
-            Some(answered) = open.join_next() => tell(answered?),
+            _ = ticks.tick() => { open.spawn(ask(server)); }
+            Some(became) = open.join_next() => println!("{}", became?),
             _ = &mut end => break,
         }
     }
-    while let Some(answered) = open.join_next().await {
-        tell(answered?);
+    while let Some(became) = open.join_next().await {
+        println!("{}", became?);
     }
     Ok(())
+}
+
+/// What becomes of one request.
+async fn ask(server: SocketAddr) -> &'static str {
+    let started = Instant::now();
+    match timeout(PATIENT, get(server)).await {
+        Ok(Ok(())) if started.elapsed() < IN_TIME => ANSWERED,
+        Ok(Ok(())) => LATE,
+        Ok(Err(_)) | Err(_) => FAILED,
+    }
 }
 
 async fn get(server: SocketAddr) -> Result<()> {
