@@ -6,6 +6,7 @@ use groundcrew_core::key::ServiceKey;
 use groundcrew_core::provider::{ErrorKind, Owner, ProviderError};
 use groundcrew_core::testing::MemoryCloud;
 use groundcrew_testkit::eventually;
+use groundcrew_testkit::kube::is_told_by_us;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
@@ -20,7 +21,7 @@ pub(crate) async fn events(lab: &Lab, name: &str) -> Vec<(String, String)> {
     let api: Api<Event> = Api::namespaced(lab.client.clone(), namespace);
     let about = |event: &Event| event.regarding.as_ref().is_some_and(|r| r.name.as_deref() == Some(name));
     let events = api.list(&ListParams::default()).await.unwrap();
-    let told = events.items.into_iter().filter(about);
+    let told = events.items.into_iter().filter(|event| is_told_by_us(event) && about(event));
     told.map(|event| (event.reason.unwrap_or_default(), event.note.unwrap_or_default())).collect()
 }
 

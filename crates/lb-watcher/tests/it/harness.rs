@@ -9,7 +9,7 @@ use groundcrew_api::names::annotation::LB_RESYNC_TIMESTAMP;
 use groundcrew_core::runtime::{RuntimeArgs, StartError, run_until};
 use groundcrew_testkit::controller::{get, metric};
 use groundcrew_testkit::eventually;
-use groundcrew_testkit::kube::{ControlPlane, shared};
+use groundcrew_testkit::kube::{ControlPlane, is_told_by_us, shared};
 use groundcrew_testkit::ovn::Northbound;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -263,7 +263,8 @@ impl Project {
     pub(crate) async fn events(&self, about: &str) -> Vec<String> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
         let all = events.list(&ListParams::default()).await.unwrap().items;
-        let ours = all.into_iter().filter(|e| e.regarding.as_ref().and_then(|r| r.name.as_deref()) == Some(about));
+        let told = all.into_iter().filter(is_told_by_us);
+        let ours = told.filter(|e| e.regarding.as_ref().and_then(|r| r.name.as_deref()) == Some(about));
         ours.filter_map(|event| event.reason).collect()
     }
 

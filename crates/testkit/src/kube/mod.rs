@@ -12,6 +12,7 @@ pub use proxy::{ProxyMode, proxy};
 pub use webhook::Webhook;
 
 use anyhow::Result;
+use k8s_openapi::api::events::v1::Event;
 use tokio::sync::OnceCell;
 
 /// The control plane of this test binary, started by whoever asks first. It ends with the process.
@@ -21,4 +22,11 @@ use tokio::sync::OnceCell;
 pub async fn shared() -> Result<&'static ControlPlane> {
     static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
     SHARED.get_or_try_init(ControlPlane::start).await
+}
+
+/// Whether one of our controllers told this. The API server has Events of its own, also about Services: its repair of
+/// cluster addresses speaks of one that it comes upon while it is made.
+#[must_use]
+pub fn is_told_by_us(event: &Event) -> bool {
+    event.reporting_controller.as_ref().is_some_and(|by| by.starts_with("groundcrew.dev/"))
 }
