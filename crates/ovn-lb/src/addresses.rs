@@ -32,9 +32,9 @@ use groundcrew_core::key::ServiceKey;
 use groundcrew_core::leader::{Moment, Term};
 use groundcrew_core::provider::{AddressAsk, Caveat, Living, Look, Owned, Owner, ProviderError};
 use groundcrew_core::queue::Queue;
+use groundcrew_core::watch::Checked;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::core::DeserializeGuard;
 use kube::{Api, Client, Resource};
 use prometheus::IntGaugeVec;
 use tokio::sync::{Notify, broadcast};
@@ -179,7 +179,7 @@ impl Addresses {
 
     /// Reads all of them.
     async fn list(&self) -> Result<Listed, Error> {
-        let api: Api<DeserializeGuard<EIp>> = Api::all(self.client.clone());
+        let api: Api<Checked<EIp>> = Api::all(self.client.clone());
         let mut params = ListParams::default().limit(PAGE);
         let mut listed = Listed { unlisted: self.lock().book.stored(), ..Listed::default() };
         loop {

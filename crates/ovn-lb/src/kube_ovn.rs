@@ -31,9 +31,10 @@ use groundcrew_core::events::{Events, Severity, reference};
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::leader::{Moment, Term};
 use groundcrew_core::provider::{Caveat, ErrorKind, Owner, ProviderError};
+use groundcrew_core::watch::Checked;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::{DeserializeGuard, ObjectMeta, Request};
+use kube::core::{ObjectMeta, Request};
 use kube::{Api, Client, Resource};
 use serde_json::json;
 use tokio::sync::Notify;
@@ -104,7 +105,7 @@ impl KubeOvn {
     /// Reads every `OvnEip` anew: a watch may lag behind the last writes of whoever led before, and an address that is
     /// there already must be found before another is asked for.
     pub(crate) async fn begin(&self) -> Result<(), Error> {
-        let api: Api<DeserializeGuard<OvnEip>> = Api::all(self.client.clone());
+        let api: Api<Checked<OvnEip>> = Api::all(self.client.clone());
         let mut params = ListParams::default().limit(PAGE);
         let mut unlisted = {
             let mut catalog = self.lock();

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-pub use guard::{Guarded, describe};
+pub use guard::{Checked, Guarded, describe};
 
 use crate::runtime::Readiness;
 

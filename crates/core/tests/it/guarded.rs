@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use groundcrew_core::watch::{Guarded, Sink, follow};
+use groundcrew_core::watch::{Checked, Guarded, Sink, follow};
 use groundcrew_testkit::eventually;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
-use kube::core::DeserializeGuard;
 use kube::{Api, CustomResource, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -84,7 +83,7 @@ async fn an_object_that_does_not_parse_is_told_and_stops_nobody() {
     let (client, namespace) = (lab.client.clone(), lab.namespace.clone());
     let controller = lab
         .start_with(&["--no-leader-election"], async move |runtime| {
-            let api: Api<DeserializeGuard<Widget>> = Api::namespaced(client, &namespace);
+            let api: Api<Checked<Widget>> = Api::namespaced(client, &namespace);
             let guarded = Guarded::new(sizes, "widgets", &runtime)?;
             runtime.ready.wait_for("widgets", "");
             let mut role = runtime.role.clone();
@@ -120,7 +119,7 @@ async fn an_object_that_does_not_parse_is_told_and_stops_nobody() {
     let told = eventually("the Event is there", SOON, async || events(&lab, "bad").await.pop().ok_or("no Event"));
     let (reason, note) = told.await.unwrap();
     assert_eq!(reason, "Unreadable");
-    assert!(note.contains("string \"large\". Expected u32"), "{note}");
+    assert!(note.contains("invalid type: string \"large\", expected u32"), "{note}");
 
     put("bad", json!(7)).await.unwrap();
     put("good", json!("small")).await.unwrap();
