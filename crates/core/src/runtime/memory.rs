@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Often enough to have given it back before somebody looks; the look itself is one read of a small file.
-const INTERVAL: Duration = Duration::from_secs(10);
+const INTERVAL: Duration = Duration::from_secs(3);
 /// What a process may grow by before it is worth some milliseconds.
 const SLACK: u64 = 8 << 10;
 

@@ -56,12 +56,12 @@ struct State {
 }
 
 /// What is known of one Service.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 struct Known {
     /// The fingerprint of what it wanted when it was last seen to have it.
     settled: Option<u64>,
-    /// The drift that is not put right yet.
-    drifting: Option<Drifting>,
+    /// The drift that is not put right yet. Boxed: hardly anybody has one.
+    drifting: Option<Box<Drifting>>,
     /// Whether it was last seen not to have what it wants.
     differs: bool,
     /// How often it was.
@@ -162,8 +162,9 @@ impl Drifts {
     /// Where no look has found this Service to differ that was not seen to be well again since. A scan that finds it to
     /// differ, and after a while has the same answer, was not told of the change.
     pub(super) fn unaware(&self, key: &ServiceKey) -> Option<Unaware> {
-        let known = self.lock().known.get(key).copied().unwrap_or_default();
-        (!known.differs).then_some(Unaware(known.judged))
+        let state = self.lock();
+        let (differs, judged) = state.known.get(key).map_or((false, 0), |known| (known.differs, known.judged));
+        (!differs).then_some(Unaware(judged))
     }
 
     /// Its user knows of this hold.
@@ -194,7 +195,7 @@ impl Drifts {
     pub(super) fn report(&self, owner: &Owner, differences: Vec<Difference>) {
         let mut state = self.lock();
         state.told.insert(owner.key.clone(), described(&differences));
-        let drifting = state.known(&owner.key).drifting;
+        let drifting = state.known(&owner.key).drifting.as_deref().copied();
         drop(state);
         self.send(owner, differences, drifting, false);
     }
@@ -203,7 +204,7 @@ impl Drifts {
     pub(super) fn repaired(&self, owner: &Owner, differences: Vec<Difference>) {
         let mut state = self.lock();
         state.brake.repaired(&owner.key, Moment::now());
-        let drifting = state.known(&owner.key).drifting.take();
+        let drifting = state.known(&owner.key).drifting.take().map(|drifting| *drifting);
         drop(state);
         self.send(owner, differences, drifting, true);
     }
@@ -247,7 +248,7 @@ impl Known {
             return false;
         }
         let kinds = hash(&differences.iter().map(|difference| difference.kind).collect::<BTreeSet<_>>());
-        let drifting = self.drifting.get_or_insert(Drifting { since, latest: since, kinds });
+        let drifting = self.drifting.get_or_insert_with(|| Box::new(Drifting { since, latest: since, kinds }));
         if drifting.kinds != kinds {
             (drifting.latest, drifting.kinds) = (since, kinds);
         }

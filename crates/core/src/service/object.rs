@@ -3,6 +3,7 @@
 //! Each watch event becomes one of these at once. A cluster has ten thousand of them; what is not read is not kept.
 
 use std::collections::{BTreeMap, HashSet};
+use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
@@ -54,7 +55,8 @@ pub(crate) struct Service {
     pub(crate) source_ranges: Box<[IpNet]>,
     pub(crate) annotations: Arc<Annotations>,
     pub(crate) ingress: Box<[Ingress]>,
-    pub(crate) conditions: Box<[Condition]>,
+    /// Most Services have the same.
+    pub(crate) conditions: Arc<[Condition]>,
     /// Why nobody can tell which addresses it asks for, in words for its user.
     pub(crate) odd_request: Option<Box<str>>,
     /// The first other thing in it that cannot be read, likewise.
@@ -79,7 +81,7 @@ pub(crate) struct Port {
 }
 
 /// One of our own conditions as it was last seen.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Condition {
     pub(crate) kind: Arc<str>,
     pub(crate) status: Arc<str>,
@@ -118,30 +120,52 @@ impl Service {
     }
 }
 
-/// Strings that occur again and again, kept once.
-#[derive(Debug, Default)]
-pub(crate) struct Strings {
-    known: HashSet<Arc<str>>,
+/// What occurs again and again, kept once.
+#[derive(Debug)]
+struct Shared<T: ?Sized> {
+    known: HashSet<Arc<T>>,
     purge_at: usize,
 }
 
-impl Strings {
-    pub(crate) fn share(&mut self, text: &str) -> Arc<str> {
-        if let Some(known) = self.known.get(text) {
+impl<T: ?Sized> Default for Shared<T> {
+    fn default() -> Self {
+        Self { known: HashSet::new(), purge_at: 0 }
+    }
+}
+
+impl<T: ?Sized + Eq + Hash> Shared<T> {
+    fn share<'a>(&mut self, one: &'a T) -> Arc<T>
+    where
+        Arc<T>: From<&'a T>,
+    {
+        if let Some(known) = self.known.get(one) {
             return Arc::clone(known);
         }
         if self.known.len() >= self.purge_at {
             self.known.retain(|s| Arc::strong_count(s) > 1);
             self.purge_at = (2 * self.known.len()).max(1_024);
         }
-        let new: Arc<str> = text.into();
+        let new: Arc<T> = one.into();
         self.known.insert(Arc::clone(&new));
         new
+    }
+}
+
+/// Strings that occur again and again, and lists of conditions, kept once.
+#[derive(Debug, Default)]
+pub(crate) struct Strings {
+    texts: Shared<str>,
+    conditions: Shared<[Condition]>,
+}
+
+impl Strings {
+    pub(crate) fn share(&mut self, text: &str) -> Arc<str> {
+        self.texts.share(text)
     }
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.known.len()
+        self.texts.known.len()
     }
 }
 
@@ -288,15 +312,16 @@ fn ingress(status: &wire::ServiceStatus) -> Box<[Ingress]> {
         .collect()
 }
 
-fn conditions(status: &wire::ServiceStatus, strings: &mut Strings) -> Box<[Condition]> {
+fn conditions(status: &wire::ServiceStatus, strings: &mut Strings) -> Arc<[Condition]> {
     let ours = status.conditions.iter().flatten().filter(|c| c.kind.starts_with(names::CONDITION_PREFIX));
-    ours.map(|c| Condition {
+    let ours = ours.map(|c| Condition {
         kind: strings.share(&c.kind),
         status: strings.share(&c.status),
         reason: strings.share(&c.reason),
         message: strings.share(&c.message),
-    })
-    .collect()
+    });
+    let ours: Vec<_> = ours.collect();
+    strings.conditions.share(&ours)
 }
 
 /// Reads a slice. `None` if it belongs to no Service or has no IP addresses.
