@@ -14,14 +14,17 @@ use crate::report::Report;
 use crate::rig::ovn::{Layout, Ovn};
 use crate::rig::running::Running;
 use crate::rig::{PATIENCE, Rig};
+use one::Beside;
 
 pub(crate) async fn run(n: Option<usize>, report: &mut Report) -> Result<()> {
     let n = n.unwrap_or(10_000);
     requests::run(report).await?;
-    one::run(100.min(n), Layout::Tenants, 20.0, report).await?;
+    for beside in [Beside::Nobody, Beside::Northd] {
+        one::run(100.min(n), Layout::Tenants, beside, 20.0, report).await?;
+    }
     if n > 100 {
-        one::run(n, Layout::One, 50.0, report).await?;
-        one::run(n, Layout::Tenants, 50.0, report).await?;
+        one::run(n, Layout::One, Beside::Northd, 50.0, report).await?;
+        one::run(n, Layout::Tenants, Beside::Northd, 50.0, report).await?;
     }
     if n > 1_000 {
         mass::run(1_000, report).await?;

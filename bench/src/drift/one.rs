@@ -16,9 +16,21 @@ const IN_BLOCK: usize = 40;
 /// Between two deletions.
 const PAUSE: Duration = Duration::from_millis(25);
 
-pub(super) async fn run(n: usize, layout: Layout, slowest: f64, report: &mut Report) -> Result<()> {
+/// Who else works on each deletion and each repair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beside {
+    /// northd, which computes on one of the cores from the moment of the deletion.
+    Northd,
+    /// Somebody who says what northd says, and translates nothing.
+    Nobody,
+}
+
+pub(super) async fn run(n: usize, layout: Layout, beside: Beside, slowest: f64, report: &mut Report) -> Result<()> {
     let rig = Rig::from(&rig::served(n).await?).await?;
-    let ovn = Ovn::with_northd(layout).await?;
+    let ovn = match beside {
+        Beside::Northd => Ovn::with_northd(layout).await?,
+        Beside::Nobody => Ovn::start(layout).await?,
+    };
     // The server serves its sessions in this order. A watch before the deleter, or behind the repairer, would now and then
     // be told of both together, which is nothing.
     let mut deleter = ovn.raw()?;
@@ -50,9 +62,10 @@ pub(super) async fn run(n: usize, layout: Layout, slowest: f64, report: &mut Rep
         cpu += running.cpu()? - before;
         running.stop().await?;
     }
-    let place = match layout {
-        Layout::Tenants => "100 routers",
-        Layout::One => "one router",
+    let place = match (layout, beside) {
+        (Layout::Tenants, Beside::Northd) => "100 routers",
+        (Layout::Tenants, Beside::Nobody) => "no northd",
+        (Layout::One, _) => "one router",
     };
     let p99 = percentile(&mut ours, 0.99);
     let (value, of) = (millis(median(&mut ours)), millis(median(&mut floor)));

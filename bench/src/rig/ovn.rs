@@ -223,10 +223,20 @@ impl Ovn {
                     "external_ids",
                 ][..],
             ),
-            (PLACES[0], &["name", "load_balancer", "load_balancer_group", "ports"]),
+            ("Load_Balancer_Health_Check", &["vip", "options"]),
+            (
+                PLACES[0],
+                &["name", "load_balancer", "load_balancer_group", "ports", "static_routes", "policies", "options"],
+            ),
             (PLACES[1], &["name", "load_balancer", "load_balancer_group"]),
             ("Logical_Router_Port", &["name", "networks", "gateway_chassis", "ha_chassis_group", "peer"]),
+            ("Logical_Router_Static_Route", &["policy", "ip_prefix", "nexthop"]),
+            ("Logical_Router_Policy", &["match", "action", "nexthop", "nexthops"]),
+            ("NAT", &["external_ip"]),
             ("Load_Balancer_Group", &["name", "load_balancer"]),
+            ("Logical_Switch_Port", &["type", "options"]),
+            ("Port_Group", &["name", "ports", "acls", "external_ids"]),
+            ("ACL", &["priority", "direction", "match", "action", "options", "external_ids"]),
             (GLOBAL, &["external_ids", "options", "nb_cfg", "sb_cfg"]),
         ];
         raw.exchange(&Raw::monitor_request(&tables))?;
