@@ -1,4 +1,4 @@
-//! How OpenStack's cloud controller manager marks what it makes.
+//! How OpenStack's cloud controller manager and Octavia's Ingress controller mark what they make.
 //!
 //! A name begins with the cluster's, and so does the name of a cluster whose name begins with ours (`demo` and `demo_x`).
 //! So names are never searched by their beginning: the description says for whom the thing was made, and the name must be
@@ -34,13 +34,22 @@ pub(super) fn load_balancer(balancer: &LoadBalancer, cluster: &str) -> Option<Us
 
 /// The end of most descriptions.
 fn described(text: &str, cluster: &str) -> Option<User> {
-    let text = text.strip_prefix("Kubernetes ")?.strip_suffix(&format!(" from cluster {cluster}"))?;
+    let text = text.strip_prefix("Kubernetes ")?;
+    let of_it = format!(" from cluster {cluster}");
     if let Some(service) = text.strip_prefix("external service ") {
-        return key(service).map(User::Service);
+        return key(service.strip_suffix(&of_it)?).map(User::Service);
     }
     let ingress = text.strip_prefix("ingress ").or_else(|| text.strip_prefix("Ingress "))?;
-    let (name, namespace) = ingress.split_once(" in namespace ")?;
+    let (name, namespace) = unversioned(ingress).strip_suffix(&of_it)?.split_once(" in namespace ")?;
     key(&format!("{namespace}/{name}")).map(User::Ingress)
+}
+
+/// Once a load balancer is as its Ingress wants it, its description ends with the resourceVersion of that.
+fn unversioned(text: &str) -> &str {
+    match text.rsplit_once(", version: ") {
+        Some((rest, version)) if version.bytes().all(|byte| byte.is_ascii_digit()) => rest,
+        _ => text,
+    }
 }
 
 /// The name of the load balancer of a Service.
@@ -78,12 +87,16 @@ pub(super) fn floating_ip(address: &FloatingIp, cluster: &str) -> Option<User> {
 }
 
 /// Whom this security group was made for.
-pub(super) fn security_group(group: &SecurityGroup, cluster: &str) -> Option<ServiceKey> {
+pub(super) fn security_group(group: &SecurityGroup, cluster: &str) -> Option<User> {
+    if let Some(rest) = group.description.strip_prefix("Security group created for Ingress ") {
+        let key = key(rest.strip_suffix(&format!(" from cluster {cluster}"))?)?;
+        return (group.name == name("ingress", cluster, &key)).then_some(User::Ingress(key));
+    }
     let rest = group.description.strip_prefix("Security Group for ")?;
     let key = key(rest.strip_suffix(&format!(" Service LoadBalancer in cluster {cluster}"))?)?;
     let rest = group.name.strip_prefix("lb-sg-")?;
     let uid = rest.strip_suffix(&format!("-{}-{}", key.namespace, key.name))?;
-    (uid.len() == 36).then_some(key)
+    (uid.len() == 36).then_some(User::Service(key))
 }
 
 fn key(text: &str) -> Option<ServiceKey> {
@@ -153,6 +166,18 @@ mod tests {
     }
 
     #[test]
+    fn the_version_of_its_ingress_does_not_hide_a_load_balancer() {
+        let of = |end: &str| {
+            let description = format!("Kubernetes Ingress web in namespace shop from cluster {end}");
+            load_balancer(&balancer(&json!({"name": "kube_ingress_demo_shop_web", "description": description})), "demo")
+        };
+        assert_eq!(of("demo, version: 12345"), Some(User::Ingress(ServiceKey::new("shop", "web"))));
+        for end in ["demo_x, version: 1", "demo, version: x", "demo, version: 1, version: 2", "x from cluster demo"] {
+            assert_eq!(of(end), None, "{end}");
+        }
+    }
+
+    #[test]
     fn tags_of_other_clusters_on_a_shared_load_balancer_are_told_apart() {
         let shared = balancer(&json!({"tags": ["kube_service_demo_shop_web", "kube_service_demo_x_shop_web", "prod"]}));
         let (ours, others) = tags(&shared, "demo");
@@ -175,6 +200,24 @@ mod tests {
             ("nodes".into(), "demo"),
         ] {
             assert_eq!(security_group(&group(&name, cluster), "demo"), None, "{name} of {cluster}");
+        }
+    }
+
+    #[test]
+    fn the_group_of_an_ingress_is_known_in_the_same_way() {
+        let group = |name: &str, cluster: &str| -> SecurityGroup {
+            let description = format!("Security group created for Ingress shop/web from cluster {cluster}");
+            from_value(json!({"id": "1", "name": name, "description": description})).unwrap()
+        };
+        let ours = security_group(&group("kube_ingress_demo_shop_web", "demo"), "demo");
+        assert_eq!(ours, Some(User::Ingress(ServiceKey::new("shop", "web"))));
+        for (name, cluster) in [
+            ("kube_ingress_demo_x_shop_web", "demo_x"),
+            ("kube_ingress_demo_x_shop_web", "demo"),
+            ("kube_ingress_demo_shop_web", "demo_x"),
+            ("nodes", "demo"),
+        ] {
+            assert_eq!(security_group(&group(name, cluster), "demo"), None, "{name} of {cluster}");
         }
     }
 

@@ -68,7 +68,7 @@ impl ServiceLeftovers {
     }
 
     fn group(&self, group: SecurityGroup) -> Option<Leftover> {
-        let user = User::Service(marks::security_group(&group, &self.cluster)?);
+        let user = marks::security_group(&group, &self.cluster)?;
         Some(self.plain(GROUP, "security group", group.id, group.name, user))
     }
 

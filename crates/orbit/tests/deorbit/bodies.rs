@@ -49,7 +49,7 @@ macro_rules! on_both {
             marks:
                 a_retained_volume_is_told_without_its_mark_too_and_goes_with_its_object_if_that_was_asked_for,
                 snapshots_without_a_content_and_contents_without_a_snapshot_go,
-                the_load_balancer_of_an_ingress_that_is_gone_goes_by_the_cloud_s_api;
+                what_an_ingress_had_that_is_gone_goes_by_the_cloud_s_api;
             churn:
                 an_operator_that_makes_everything_again_is_held_off,
                 a_gateway_goes_before_its_services_and_one_that_is_kept_keeps_them,

@@ -167,16 +167,17 @@ pub(crate) async fn backups_go_stay_or_are_told_as_their_policy_says_and_a_neigh
 }
 
 /// An Ingress has no finalizer: it is gone long before its load balancer.
-pub(crate) async fn the_load_balancer_of_an_ingress_that_is_gone_goes_by_the_cloud_s_api(lab: &Lab) {
-    let name = |cluster: &str| {
-        json!({"name": format!("kube_ingress_{cluster}_shop_front"),
-            "description": format!("Kubernetes ingress front in namespace shop from cluster {cluster}")})
-    };
-    let theirs = lab.place.load_balancer(name("demo_x")).await;
-    lab.place.load_balancer(name("demo")).await;
+pub(crate) async fn what_an_ingress_had_that_is_gone_goes_by_the_cloud_s_api(lab: &Lab) {
+    lab.place.ingress("demo_x", "shop", "front").await;
+    let neighbours = lab.place.everything().await;
+    lab.place.ingress("demo", "shop", "front").await;
+    // Its controller had not come further than this.
+    let begun = json!({"name": "kube_ingress_demo_shop_new",
+        "description": "Kubernetes ingress new in namespace shop from cluster demo"});
+    lab.place.load_balancer(begun).await;
     let running = lab.start();
     lab.deorbit(&json!({"policies": all("delete"), "budgets": {"stages": {"Verify": "1s"}}})).await;
     lab.until_phase(Phase::Clean).await;
     running.stop().await;
-    assert_eq!(lab.place.ids("loadbalancers").await, [theirs]);
+    assert_eq!(lab.place.everything().await, neighbours);
 }

@@ -199,15 +199,7 @@ impl Place {
         let mark = format!("kube_service_{cluster}_{namespace}_{name}");
         let made_for = format!("Kubernetes external service {namespace}/{name} from cluster {cluster}");
         let id = self.load_balancer(json!({"name": mark, "description": made_for, "tags": [mark]})).await;
-        let address = match &self.backend {
-            Backend::Model(_) => json!({"floating_ip_address": "192.0.2.7", "port_id": format!("vip-{id}")}),
-            Backend::Real { external, .. } => {
-                let port = json!({"network_id": self.network, "name": format!("octavia-lb-{id}")});
-                let port = self.make(Service::Network, "v2.0/ports", "port", port).await;
-                json!({"floating_network_id": external, "port_id": port})
-            }
-        };
-        self.address(&made_for, address).await;
+        self.address(&made_for, &id).await;
         let group = json!({
             "name": format!("lb-sg-{uid}-{namespace}-{name}"),
             "description": format!("Security Group for {namespace}/{name} Service LoadBalancer in cluster {cluster}"),
@@ -216,7 +208,29 @@ impl Place {
         id
     }
 
-    async fn address(&self, made_for: &str, mut fields: Value) {
+    /// All that Octavia's Ingress controller makes for an Ingress. Gives the load balancer.
+    pub(crate) async fn ingress(&self, cluster: &str, namespace: &str, name: &str) -> String {
+        let mark = format!("kube_ingress_{cluster}_{namespace}_{name}");
+        let made_for = format!("ingress {name} in namespace {namespace} from cluster {cluster}");
+        // It is described anew when the controller is done with it.
+        let described = format!("Kubernetes I{}, version: 4711", &made_for[1..]);
+        let id = self.load_balancer(json!({"name": mark, "description": described})).await;
+        self.address(&format!("Kubernetes {made_for}"), &id).await;
+        let of = format!("Security group created for Ingress {namespace}/{name} from cluster {cluster}");
+        let group = json!({"name": mark, "description": of});
+        self.make(Service::Network, "v2.0/security-groups", "security_group", group).await;
+        id
+    }
+
+    async fn address(&self, made_for: &str, balancer: &str) {
+        let mut fields = match &self.backend {
+            Backend::Model(_) => json!({"floating_ip_address": "192.0.2.7", "port_id": format!("vip-{balancer}")}),
+            Backend::Real { external, .. } => {
+                let port = json!({"network_id": self.network, "name": format!("octavia-lb-{balancer}")});
+                let port = self.make(Service::Network, "v2.0/ports", "port", port).await;
+                json!({"floating_network_id": external, "port_id": port})
+            }
+        };
         fields["description"] = json!(format!("Floating IP for {made_for}"));
         self.make(Service::Network, "v2.0/floatingips", "floatingip", fields).await;
     }
