@@ -135,9 +135,10 @@
 - apiGroups: [""]
   resources: [pods, persistentvolumeclaims]
   verbs: [list, delete]
+# An Ingress is told first if its floating address stays.
 - apiGroups: [networking.k8s.io]
   resources: [ingresses]
-  verbs: [list, delete]
+  verbs: [list, patch, delete]
 - apiGroups: [gateway.networking.k8s.io]
   resources: [gateways]
   verbs: [list, delete]

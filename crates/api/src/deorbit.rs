@@ -264,7 +264,7 @@ pub struct DeorbitStatus {
     /// Volumes that somebody wants to keep, by the driver's names for them: noted before their objects can go.
     #[serde(default)]
     pub kept_volumes: Vec<KeptVolume>,
-    /// Services whose floating address somebody wants to keep, as namespace/name.
+    /// Services, as namespace/name, and Ingresses, as Ingress namespace/name, whose floating address somebody wants to keep.
     #[serde(default)]
     pub kept_addresses: Vec<String>,
     /// What objects named outside that does not carry the cluster's mark: asked for one by one until the cloud says that it is gone.

@@ -123,7 +123,7 @@ const DEORBIT: &[Right] = &[
     right(&["list", "patch"], "batch", "cronjobs"),
     right(&["list", "delete"], "", "pods"),
     right(&["list", "delete"], "", "persistentvolumeclaims"),
-    right(&["list", "delete"], "networking.k8s.io", "ingresses"),
+    right(&["list", "patch", "delete"], "networking.k8s.io", "ingresses"),
     right(&["list", "delete"], "gateway.networking.k8s.io", "gateways"),
     right(&["list", "patch", "delete"], "", "services"),
     right(&["list", "patch", "delete"], "", "persistentvolumes"),

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::cloud::Clouds;
-use super::objects::{KEEP_ADDRESS, Object, Workload, WorkloadKind};
+use super::objects::{KEEP_ADDRESS, KEEP_INGRESS_ADDRESS, Object, Workload, WorkloadKind};
 use super::plan::{Kind, Step};
 
 /// Writes at once. An API server takes hundreds; its webhooks may not.
@@ -106,9 +106,10 @@ impl Hands<'_> {
     async fn step(&self, step: &Step, last: &Failures) -> Result<(), ProviderError> {
         match step {
             Step::Stop(workload) => self.stop(workload).await,
-            Step::KeepAddress(object) => {
-                let patch = json!({ "metadata": { "uid": object.uid, "annotations": { KEEP_ADDRESS: "true" } } });
-                self.patch(&Kind::Service.resource(), object, &patch).await
+            Step::KeepAddress { kind, object } => {
+                let note = if *kind == Kind::Ingress { KEEP_INGRESS_ADDRESS } else { KEEP_ADDRESS };
+                let patch = json!({ "metadata": { "uid": object.uid, "annotations": { note: "true" } } });
+                self.patch(&kind.resource(), object, &patch).await
             }
             Step::Delete { kind, object, force } => {
                 // What did not go the last time may change all the time, as a Pod does of which its node tells.

@@ -61,7 +61,7 @@ impl<'a> Evidence<'a> {
         let key = |object: &Object| ServiceKey::new(object.namespace.as_str(), object.name.as_str());
         let alive = |object: &&Object| object.terminating.is_none();
         let services = cluster.services.iter().map(|service| &service.object).filter(alive);
-        let ingresses = cluster.ingresses.iter().filter(alive);
+        let ingresses = cluster.ingresses.iter().map(|ingress| &ingress.object).filter(alive);
         let living_claims = cluster.claims.iter().map(|claim| &claim.object).filter(alive);
         let living = services.map(|object| User::Service(key(object)));
         let living = living.chain(ingresses.map(|object| User::Ingress(key(object))));
@@ -72,7 +72,7 @@ impl<'a> Evidence<'a> {
             service.object.keep || of_kept || stays(service, spec)
         });
         let kept_services = kept_services.map(|service| &service.object);
-        let kept_ingresses = cluster.ingresses.iter().filter(|object| object.keep);
+        let kept_ingresses = cluster.ingresses.iter().map(|ingress| &ingress.object).filter(|object| object.keep);
         let kept_users = kept_services.filter(alive).map(|object| User::Service(key(object)));
         let kept_users = kept_users.chain(kept_ingresses.filter(alive).map(|object| User::Ingress(key(object))));
         let claims: BTreeSet<_> = cluster
@@ -152,10 +152,15 @@ impl<'a> Evidence<'a> {
                 _ => return Verdict::Keep(kept.why.clone()),
             }
         }
-        let keeps =
-            |user: &User| matches!(user, User::Service(key) if self.kept_addresses.contains(key.to_string().as_str()));
-        if leftover.kind.class == LeftoverClass::FloatingIp && leftover.users.iter().any(keeps) {
-            return Verdict::Keep("its Service asked to keep the address".into());
+        let keeps = |user: &&User| match user {
+            User::Service(key) => self.kept_addresses.contains(key.to_string().as_str()),
+            User::Ingress(_) => self.kept_addresses.contains(user.to_string().as_str()),
+            User::Claim(_) => false,
+        };
+        if leftover.kind.class == LeftoverClass::FloatingIp
+            && let Some(user) = leftover.users.iter().find(keeps)
+        {
+            return Verdict::Keep(format!("{user} asked to keep its address"));
         }
         if let Some(doubt) = &leftover.doubt {
             return Verdict::Report(doubt.clone());

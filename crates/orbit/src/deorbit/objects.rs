@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{self as core, PodSpec};
-use k8s_openapi::api::networking::v1::Ingress;
+use k8s_openapi::api::networking::v1 as networking;
 use k8s_openapi::api::storage::v1 as storage;
 use kube::api::{DynamicObject, ObjectMeta};
 use serde_json::Value;
@@ -53,12 +53,6 @@ impl From<ObjectMeta> for Object {
     }
 }
 
-impl From<Ingress> for Object {
-    fn from(ingress: Ingress) -> Self {
-        ingress.metadata.into()
-    }
-}
-
 impl From<DynamicObject> for Object {
     fn from(object: DynamicObject) -> Self {
         object.metadata.into()
@@ -86,6 +80,8 @@ pub struct Service {
 
 /// OpenStack's controller reads it when the Service goes.
 pub const KEEP_ADDRESS: &str = "loadbalancer.openstack.org/keep-floatingip";
+/// The same of Octavia's Ingress controller.
+pub const KEEP_INGRESS_ADDRESS: &str = "octavia.ingress.kubernetes.io/keep-floatingip";
 const BALANCER: &str = "loadbalancer.openstack.org/load-balancer-id";
 
 impl Service {
@@ -107,6 +103,24 @@ impl Service {
             gateway: gateway(&service.metadata),
             object: service.metadata.into(),
         })
+    }
+}
+
+/// An Ingress.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ingress {
+    /// What every object has.
+    pub object: Object,
+    /// Whether its floating address is to stay.
+    pub keeps_address: bool,
+}
+
+impl From<networking::Ingress> for Ingress {
+    fn from(ingress: networking::Ingress) -> Self {
+        let note = ingress.metadata.annotations.as_ref().and_then(|notes| notes.get(KEEP_INGRESS_ADDRESS));
+        // All that Go takes for true.
+        let yes = |note: &String| ["1", "t", "T", "true", "TRUE", "True"].contains(&note.as_str());
+        Self { keeps_address: note.is_some_and(yes), object: ingress.metadata.into() }
     }
 }
 

@@ -14,7 +14,7 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-use super::objects::{Attachment, Claim, Content, Object, Pod, Service, Snapshot, Volume, Workload};
+use super::objects::{Attachment, Claim, Content, Ingress, Object, Pod, Service, Snapshot, Volume, Workload};
 
 const PAGE: u32 = 500;
 /// For one page.
@@ -79,7 +79,7 @@ pub struct Cluster {
     /// Services with load balancers.
     pub services: Vec<Service>,
     /// Ingresses.
-    pub ingresses: Vec<Object>,
+    pub ingresses: Vec<Ingress>,
     /// Gateways.
     pub gateways: Vec<Object>,
     /// `VolumeSnapshot`s.
@@ -152,7 +152,7 @@ pub async fn observe(client: &Client, leases: &Leases) -> Result<Cluster, Observ
         system,
         classes,
         list::<core::Service, _>(client, Service::read),
-        list::<networking::v1::Ingress, _>(client, |ingress| Some(Object::from(ingress))),
+        list::<networking::v1::Ingress, _>(client, |ingress| Some(Ingress::from(ingress))),
         volumes,
         list::<storage::VolumeAttachment, _>(client, |attachment| Some(Attachment::from(attachment))),
     )?;

@@ -87,8 +87,13 @@ impl Kind {
 pub enum Step {
     /// Scale it to zero, or suspend it, and note on it how it was.
     Stop(Workload),
-    /// Note on a Service that its floating address stays.
-    KeepAddress(Object),
+    /// Note on a Service or an Ingress that its floating address stays.
+    KeepAddress {
+        /// Which of them.
+        kind: Kind,
+        /// Which.
+        object: Object,
+    },
     /// Delete this very object.
     Delete {
         /// Its kind.
@@ -119,8 +124,7 @@ impl Step {
     pub fn stage(&self) -> StageName {
         match self {
             Self::Stop(_) => StageName::Quiesce,
-            Self::KeepAddress(_) => StageName::LoadBalancers,
-            Self::Delete { kind, .. } => match kind {
+            Self::KeepAddress { kind, .. } | Self::Delete { kind, .. } => match kind {
                 Kind::Snapshot | Kind::Content => StageName::Snapshots,
                 Kind::Gateway | Kind::Ingress => StageName::Gateways,
                 Kind::Service => StageName::LoadBalancers,
@@ -138,10 +142,9 @@ impl Step {
     pub fn subject(&self) -> (String, String) {
         match self {
             Self::Stop(workload) => (format!("{:?}", workload.kind), workload.object.key()),
-            Self::KeepAddress(object) => (Kind::Service.name().into(), object.key()),
-            Self::Delete { kind, object, .. } | Self::Release { kind, object, .. } => {
-                (kind.name().into(), object.key())
-            }
+            Self::KeepAddress { kind, object }
+            | Self::Delete { kind, object, .. }
+            | Self::Release { kind, object, .. } => (kind.name().into(), object.key()),
             Self::Remove(leftover) => (leftover.kind.name.into(), leftover.id.clone()),
         }
     }
@@ -151,7 +154,7 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = match self {
             Self::Stop(_) => "stop",
-            Self::KeepAddress(_) => "keep the address of",
+            Self::KeepAddress { .. } => "keep the address of",
             Self::Delete { force: true, .. } => "force the deletion of",
             Self::Delete { .. } => "delete",
             Self::Release { .. } => "take finalizers off",
@@ -267,23 +270,25 @@ impl<'a> View<'a> {
             let step = Step::Delete { kind, object: object.clone(), force: false };
             object.terminating.is_none().then_some(step)
         };
+        // It must be noted on the object before that goes.
+        let delete_or_keep = |kind: Kind, object: &Object, keeps_address: bool| match delete(kind, object) {
+            Some(_) if spec.policies.floating_ips == Policy::Keep && !keeps_address => {
+                Some(Step::KeepAddress { kind, object: object.clone() })
+            }
+            step => step,
+        };
         if open(StageName::Snapshots) {
             steps.extend(targets.snapshots.iter().filter_map(|object| delete(Kind::Snapshot, object)));
             steps.extend(targets.contents.iter().filter_map(|content| delete(Kind::Content, &content.object)));
         }
         if open(StageName::Gateways) {
             steps.extend(targets.gateways.iter().filter_map(|object| delete(Kind::Gateway, object)));
-            steps.extend(targets.ingresses.iter().filter_map(|object| delete(Kind::Ingress, object)));
+            let ingresses = targets.ingresses.iter();
+            steps.extend(ingresses.filter_map(|one| delete_or_keep(Kind::Ingress, &one.object, one.keeps_address)));
         }
         if open(StageName::LoadBalancers) {
-            for service in &targets.services {
-                // It must be on the Service before the Service goes.
-                let keep = spec.policies.floating_ips == Policy::Keep && !service.keeps_address;
-                match delete(Kind::Service, &service.object) {
-                    Some(_) if keep => steps.push(Step::KeepAddress(service.object.clone())),
-                    step => steps.extend(step),
-                }
-            }
+            let services = targets.services.iter();
+            steps.extend(services.filter_map(|one| delete_or_keep(Kind::Service, &one.object, one.keeps_address)));
         }
         if open(StageName::Pods) {
             for pod in &targets.pods {
@@ -429,7 +434,8 @@ impl<'a> View<'a> {
         }
         line(StageName::Snapshots, "delete", Kind::Snapshot.name(), keys(&targets.snapshots));
         line(StageName::Gateways, "delete", Kind::Gateway.name(), keys(&targets.gateways));
-        line(StageName::Gateways, "delete", Kind::Ingress.name(), keys(&targets.ingresses));
+        let ingresses = targets.ingresses.iter().map(|one| one.object.key());
+        line(StageName::Gateways, "delete", Kind::Ingress.name(), ingresses.collect());
         let services = targets.services.iter().map(|one| one.object.key());
         line(StageName::LoadBalancers, "delete", Kind::Service.name(), services.collect());
         let pods = targets.pods.iter().map(|one| one.object.key());

@@ -33,7 +33,7 @@ impl Report {
         };
         objects(StageName::Snapshots, Kind::Snapshot, targets.snapshots.clone());
         objects(StageName::Gateways, Kind::Gateway, targets.gateways.clone());
-        objects(StageName::Gateways, Kind::Ingress, targets.ingresses.clone());
+        objects(StageName::Gateways, Kind::Ingress, targets.ingresses.iter().map(|one| &one.object).collect());
         let services = targets.services.iter().map(|service| &service.object);
         objects(StageName::LoadBalancers, Kind::Service, services.collect());
         objects(StageName::Pods, Kind::Pod, targets.pods.iter().map(|pod| &pod.object).collect());

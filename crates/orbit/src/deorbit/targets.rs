@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use groundcrew_api::deorbit::{DeorbitSpec, KeptVolume, Policy};
 
-use super::objects::{Attachment, Claim, Content, Object, Pod, Service, Snapshot, Volume, Workload, WorkloadKind};
+use super::objects::{
+    Attachment, Claim, Content, Ingress, Object, Pod, Service, Snapshot, Volume, Workload, WorkloadKind,
+};
 use super::observe::Cluster;
 
 /// What the clouds of this run see to.
@@ -41,7 +43,7 @@ pub struct Targets<'a> {
     /// Gateways.
     pub gateways: Vec<&'a Object>,
     /// Ingresses.
-    pub ingresses: Vec<&'a Object>,
+    pub ingresses: Vec<&'a Ingress>,
     /// Services.
     pub services: Vec<&'a Service>,
     /// Pods that hold the claims.
@@ -58,7 +60,7 @@ pub struct Targets<'a> {
     pub spared: Vec<Spared>,
     /// Volumes outside that are not to be removed.
     pub kept_volumes: Vec<KeptVolume>,
-    /// Services whose floating address stays.
+    /// Services and Ingresses whose floating address stays.
     pub kept_addresses: Vec<String>,
 }
 
@@ -134,10 +136,13 @@ impl<'a> Targets<'a> {
                 None => self.gateways.push(object),
             }
         }
-        for object in &cluster.ingresses {
-            match spared(object, policies.load_balancers, "loadBalancers", spec) {
-                Some(why) => self.spare("Ingress", object, why),
-                None => self.ingresses.push(object),
+        for ingress in &cluster.ingresses {
+            if ingress.keeps_address || policies.floating_ips == Policy::Keep {
+                self.kept_addresses.push(format!("Ingress {}", ingress.object.key()));
+            }
+            match spared(&ingress.object, policies.load_balancers, "loadBalancers", spec) {
+                Some(why) => self.spare("Ingress", &ingress.object, why),
+                None => self.ingresses.push(ingress),
             }
         }
         for service in &cluster.services {

@@ -40,7 +40,8 @@ macro_rules! on_both {
                 a_cloud_that_shows_nothing_of_what_the_cluster_has_is_refused,
                 a_volume_that_was_just_made_is_not_taken_for_an_orphan,
                 past_the_brake_nothing_is_removed,
-                an_address_that_a_user_wants_to_keep_survives_its_service;
+                an_address_that_a_user_wants_to_keep_survives_its_service,
+                an_address_that_a_user_wants_to_keep_survives_its_ingress;
             marks:
                 a_volume_without_the_mark_that_a_pv_named_is_not_called_gone,
                 routes_to_nodes_that_leave_meanwhile_go_after_a_restart_too;

@@ -2,8 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
+use anyhow::ensure;
 use groundcrew_api::deorbit::Phase;
 use groundcrew_orbit::deorbit::observe;
+use groundcrew_testkit::eventually;
 use groundcrew_testkit::openstack::Service as Cloud;
 use groundcrew_testkit::openstack::fake::Reply;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
@@ -12,8 +14,8 @@ use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{from_value, json};
 
-use crate::lab::Lab;
-use crate::standins::DRIVER;
+use crate::lab::{Lab, SOON};
+use crate::standins::{DRIVER, finalizers};
 
 const UID: &str = "0b7a8c1e-0000-4000-8000-000000000000";
 
@@ -214,6 +216,36 @@ pub(crate) async fn an_address_that_a_user_wants_to_keep_survives_its_service(la
     lab.place.delete(Cloud::Network, &format!("v2.0/floatingips/{}", kept[0])).await.unwrap();
     lab.assert_as_before().await;
     assert!(status.report.iter().all(|line| line.kept), "{:?}", status.report);
+}
+
+pub(crate) async fn an_address_that_a_user_wants_to_keep_survives_its_ingress(lab: &Lab) {
+    lab.place.ingress("demo", &lab.namespace, "front").await;
+    let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
+    // So that there is something to see of it when it goes.
+    lab.make::<Ingress>(json!({"metadata": {"name": "front", "finalizers": ["test.example/held"]},
+        "spec": {"defaultBackend": backend}}))
+        .await;
+    let running = lab.start();
+    let policies = json!({"floatingIps": "keep", "loadBalancers": "delete", "securityGroups": "delete"});
+    lab.deorbit(&json!({"policies": policies, "budgets": {"stages": {"Verify": "1s"}}})).await;
+    let ingresses: Api<Ingress> = Api::namespaced(lab.client.clone(), &lab.namespace);
+    eventually("the Ingress goes", SOON, async || {
+        let front = ingresses.get("front").await?;
+        ensure!(front.metadata.deletion_timestamp.is_some(), "it stays");
+        let noted = front.annotations().get("octavia.ingress.kubernetes.io/keep-floatingip").cloned();
+        assert_eq!(noted.as_deref(), Some("true"), "its controller reads it then");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    finalizers(&ingresses, "front", &[]).await.unwrap();
+    let status = lab.until_phase(Phase::Clean).await;
+    running.stop().await;
+    let kept = lab.place.ids("floatingips").await;
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    assert!(status.report.iter().all(|line| line.kept), "{:?}", status.report);
+    lab.place.delete(Cloud::Network, &format!("v2.0/floatingips/{}", kept[0])).await.unwrap();
+    lab.assert_as_before().await;
 }
 
 fn sorted<const N: usize>(ids: [&String; N]) -> Vec<String> {

@@ -237,7 +237,9 @@ async fn deorbit_leaves_nothing_of_a_cluster_with_the_rights_of_the_chart() {
     let namespaces: Api<Namespace> = Api::all(installed.client.clone());
     let uid = namespaces.get("kube-system").await.unwrap().uid().unwrap();
     let all = ["volumes", "snapshots", "backups", "loadBalancers", "floatingIps", "securityGroups", "routes"];
-    let policies: serde_json::Map<_, _> = all.iter().map(|kind| ((*kind).to_owned(), "delete".into())).collect();
+    let mut policies: serde_json::Map<_, _> = all.iter().map(|kind| ((*kind).to_owned(), "delete".into())).collect();
+    // Then Services and Ingresses are told first.
+    policies["floatingIps"] = "keep".into();
     let spec = json!({ "confirm": uid, "policies": policies, "budgets": { "stages": { "Verify": "1s" } } });
     let deorbit = json!({
         "apiVersion": "groundcrew.dev/v1alpha1", "kind": "Deorbit", "metadata": { "name": "end" }, "spec": spec,

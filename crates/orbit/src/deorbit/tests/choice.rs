@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use groundcrew_api::deorbit::{DeorbitSpec, Policies, Policy, StageName};
 use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::networking::v1 as networking;
 use serde_json::{from_value, json};
 
 use crate::deorbit::cloud::Sight;
 use crate::deorbit::judge::Evidence;
-use crate::deorbit::objects::{Claim, Content, Object, Pod, Service, Snapshot, Volume};
+use crate::deorbit::objects::{Claim, Content, Ingress, Object, Pod, Service, Snapshot, Volume};
 use crate::deorbit::observe::{Cluster, Life};
 use crate::deorbit::plan::View;
 use crate::deorbit::targets::{Served, targets};
@@ -237,6 +238,22 @@ fn to_keep_its_address_a_service_of_ours_stays_and_one_of_openstack_s_goes_witho
     assert_eq!(names, ["classless"]);
     let kept: Vec<_> = chosen.spared.iter().map(|spared| (spared.key.as_str(), spared.wanted)).collect();
     assert_eq!(kept, [("shop/ovn", true)]);
+}
+
+#[test]
+fn an_ingress_that_asks_for_its_address_is_noted_before_it_goes() {
+    let ingress = |name: &str, note: Option<&str>| -> Ingress {
+        let notes = note.map(|note| json!({"octavia.ingress.kubernetes.io/keep-floatingip": note}));
+        from_value::<networking::Ingress>(
+            json!({"metadata": {"namespace": "shop", "name": name, "annotations": notes}}),
+        )
+        .unwrap()
+        .into()
+    };
+    let ingresses = vec![ingress("a", Some("true")), ingress("b", Some("false")), ingress("c", None)];
+    let cluster = Cluster { ingresses, ..Cluster::default() };
+    let chosen = targets(&cluster, &DeorbitSpec::default(), &served());
+    assert_eq!((chosen.ingresses.len(), chosen.kept_addresses), (3, vec!["Ingress shop/a".to_owned()]));
 }
 
 /// Somebody may change the policy while it runs; what a label keeps stays kept.

@@ -76,6 +76,19 @@ fn verdict(cluster: &Cluster, kept: &[KeptVolume], leftover: &Leftover) -> Verdi
 }
 
 #[test]
+fn the_address_of_an_ingress_that_asked_for_it_is_kept_and_not_that_of_a_service_of_its_name() {
+    let spec = spec(Policy::Delete);
+    let noted = ["Ingress shop/web".to_owned()];
+    let judge = |user: User| {
+        let address = Leftover { users: vec![user], ..thing(LeftoverClass::FloatingIp) };
+        Evidence::new(&Cluster::default(), &spec, &[], &noted, now()).judge(&address)
+    };
+    let web = || ServiceKey::new("shop", "web");
+    assert!(matches!(judge(User::Ingress(web())), Verdict::Keep(why) if why.contains("Ingress shop/web")));
+    assert_eq!(judge(User::Service(web())), Verdict::Remove);
+}
+
+#[test]
 fn what_a_living_service_has_stays_and_what_a_going_one_has_may_go() {
     let with = |service| Cluster { services: vec![service], ..Cluster::default() };
     let balancer = thing(LeftoverClass::LoadBalancer);
