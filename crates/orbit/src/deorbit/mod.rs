@@ -102,7 +102,7 @@ pub async fn start(runtime: &Runtime, args: Args, clouds: Clouds) -> Result<(), 
         leases: args.leases(),
         namespace: runtime.about.namespace.clone().unwrap_or_else(|| "default".into()),
         last: Applied::default(),
-        blocked: false,
+        blocked: None,
     };
     let metrics = Metrics::new(&runtime.registry)?;
     let mut controller = Controller {

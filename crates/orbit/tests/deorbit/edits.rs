@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Pos
 use serde_json::{Value, from_value, json};
 
 use crate::faults::all;
-use crate::lab::{Lab, Running, SOON};
+use crate::lab::{Lab, Running, SOON, claim};
 
 /// As far as it comes while nobody removes the snapshot of a claim, whose volume is untouched so far. Gives the volume.
 async fn waiting(lab: &Lab) -> (Running, String) {
@@ -93,4 +93,16 @@ pub(crate) async fn a_run_whose_confirmation_is_taken_away_stops_until_it_is_the
     lab.until_phase(Phase::Clean).await;
     running.stop().await;
     lab.assert_as_before().await;
+}
+
+pub(crate) async fn a_namespace_that_somebody_protects_meanwhile_is_not_blocked_any_more(lab: &Lab) {
+    let (running, _) = waiting(lab).await;
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(lab.client.clone(), &lab.namespace);
+    let new = from_value(claim("new", "nfs")).unwrap();
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    assert!(claims.create(&dry, &new).await.unwrap_err().to_string().contains("being deorbited"));
+    change(lab, &json!({"protect": {"namespaces": ["kube-system", lab.namespace]}})).await;
+    eventually("claims can be made there", SOON, async || claims.create(&dry, &new).await).await.unwrap();
+    running.stop().await;
+    assert!(data_is_whole(lab).await, "and those that are there are protected");
 }

@@ -126,7 +126,7 @@ fn runner(runtime: &Runtime, args: &Args, clouds: Clouds) -> Runner {
         leases: args.leases(),
         namespace: runtime.about.namespace.clone().unwrap_or_else(|| "default".into()),
         last: Applied::default(),
-        blocked: false,
+        blocked: None,
     }
 }
 

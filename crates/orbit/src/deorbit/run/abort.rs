@@ -27,7 +27,7 @@ impl Runner {
             if status.irreversible_at.is_none() {
                 self.put_back(term).await?;
             } else {
-                self.blocked = false;
+                self.blocked = None;
                 freeze::unblock(&self.client, self.deadline, term).await?;
             }
         }
@@ -50,7 +50,7 @@ impl Runner {
 
     /// Lifts the block, and brings back what was stopped.
     pub(super) async fn put_back(&mut self, term: &Term) -> Result<(), ProviderError> {
-        self.blocked = false;
+        self.blocked = None;
         freeze::unblock(&self.client, self.deadline, term).await?;
         let workloads = workloads(&self.client)
             .await

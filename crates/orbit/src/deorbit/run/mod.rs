@@ -49,8 +49,8 @@ pub struct Runner {
     pub namespace: String,
     /// How the last steps went.
     pub last: Applied,
-    /// Whether the block was put there and holds.
-    pub blocked: bool,
+    /// The namespaces that the block leaves out, while it is there and holds.
+    pub blocked: Option<Vec<String>>,
 }
 
 /// What a run would do that began now.
@@ -300,14 +300,15 @@ impl Runner {
     async fn freeze(&mut self, deorbit: &Deorbit, term: &Term) -> bool {
         let protected = &deorbit.spec.protect.namespaces;
         let frozen = async {
-            // Once in a life, and again whenever it does not hold; nobody is believed who says that it is there already.
-            if !self.blocked {
+            // Once in a life, and again whenever it does not hold or is to leave out others; nobody is believed who says
+            // that it is there already.
+            if self.blocked.as_ref() != Some(protected) {
                 freeze::block(&self.client, protected, self.deadline, term).await?;
             }
             freeze::is_blocked(&self.client, self.deadline).await
         };
         let frozen: Result<bool, ProviderError> = frozen.await;
-        self.blocked = frozen.as_ref().is_ok_and(|frozen| *frozen);
+        self.blocked = frozen.as_ref().is_ok_and(|frozen| *frozen).then(|| protected.clone());
         frozen.unwrap_or_else(|error| {
             warn!(%error, "not frozen");
             self.last.notes.insert(StageName::Freeze, error.to_string());
