@@ -286,9 +286,12 @@ async fn an_abort_brings_back_what_was_stopped_and_is_refused_after_the_first_de
     })
     .await
     .unwrap();
+    let left = "groundcrew_deorbit_left_things";
+    controller.until_metric(left, SOON, |left| left > 0.5).await.unwrap();
     let (code, _, said) = abort().await;
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("aborted") && deorbits.get_opt("deorbit").await.unwrap().is_none(), "{said}");
+    controller.until_metric(left, SOON, |left| left < 0.5).await.unwrap();
     assert_eq!(wanted().await, (Some(3), Some(false)));
     let app = deployments.get("app").await.unwrap();
     assert!(!app.annotations().contains_key("groundcrew.dev/before-deorbit"), "{:?}", app.annotations());

@@ -73,8 +73,8 @@ struct Controller {
     runner: Runner,
     metrics: Metrics,
     interval: Duration,
-    /// What was told last.
-    told: Option<Phase>,
+    /// What was told last, by uid.
+    told: BTreeMap<String, Phase>,
     /// What a dry run showed last, by name.
     shown: BTreeMap<String, Diff>,
     /// What was asked for when there was nothing more to do, and when to look again all the same.
@@ -110,7 +110,7 @@ pub async fn start(runtime: &Runtime, args: Args, clouds: Clouds) -> Result<(), 
         runner,
         metrics,
         interval: args.interval,
-        told: None,
+        told: BTreeMap::new(),
         shown: BTreeMap::new(),
         idle: None,
     };
@@ -128,6 +128,11 @@ fn wants_the_cluster(deorbit: &Deorbit) -> bool {
         status.let_go || (status.phase == Phase::Refused && status.observed_generation == deorbit.metadata.generation)
     });
     !deorbit.spec.dry_run && deorbit.metadata.deletion_timestamp.is_none() && !ended
+}
+
+/// What a Deorbit has left, for alerts. A plan has nothing to do.
+fn left(deorbit: &Deorbit) -> i64 {
+    deorbit.status.as_ref().filter(|_| !deorbit.spec.dry_run).map_or(0, |status| status.left.into())
 }
 
 impl Controller {
@@ -168,6 +173,8 @@ impl Controller {
         let listed =
             listed.map_err(|_| ProviderError::new(ErrorKind::Unavailable, "cannot list Deorbits: no answer"))?;
         let mut all = listed.map_err(|error| ProviderError::from_kube("cannot list Deorbits", &error))?.items;
+        self.metrics.left.set(all.iter().map(left).max().unwrap_or(0));
+        self.told.retain(|uid, _| all.iter().any(|one| one.metadata.uid.as_ref() == Some(uid)));
         let asked: Vec<Asked> = all
             .iter()
             .map(|one| (one.name_any(), one.metadata.generation, one.metadata.deletion_timestamp.is_some()))
@@ -203,7 +210,7 @@ impl Controller {
             };
             self.metrics.removed.inc_by(self.runner.last.removed.try_into().unwrap_or(0));
             self.runner.last.removed = 0;
-            if !deorbit.spec.dry_run {
+            if !deorbit.spec.dry_run && term.is_some() {
                 self.tell(deorbit);
             }
             soonest = soonest.min(next);
@@ -234,8 +241,7 @@ impl Controller {
     /// What the last pass found, once for each phase.
     fn tell(&mut self, deorbit: &Deorbit) {
         let Some(status) = &deorbit.status else { return };
-        self.metrics.left.set(status.left.into());
-        if self.told.replace(status.phase) == Some(status.phase) {
+        if self.told.insert(deorbit.uid().unwrap_or_default(), status.phase) == Some(status.phase) {
             return;
         }
         let (severity, reason) = match status.phase {
