@@ -271,22 +271,10 @@ pub async fn abort(runtime: RuntimeArgs, args: Args, shown: Shown) -> u8 {
     }
     command(unmarked(runtime), LOOK, false, async move |runtime, done| {
         let api: Api<Deorbit> = Api::all(runtime.client.clone());
-        let Some(deorbit) = api.get_opt(&shown.name).await? else {
-            complain(&format!("there is no Deorbit {}", shown.name));
-            done.with(CLEAN);
-            return Ok(());
-        };
-        if deorbit.status.as_ref().is_some_and(|status| status.irreversible_at.is_some()) {
-            complain(&format!(
-                "too late: things have been deleted. To stop where it is: kubectl delete deorbit {}",
-                shown.name
-            ));
-            done.with(REFUSED);
+        if let Some(code) = order_abort(&api, &shown.name).await? {
+            done.with(code);
             return Ok(());
         }
-        // As it was when nothing had been deleted, or not at all.
-        let seen = Preconditions { uid: deorbit.metadata.uid, resource_version: deorbit.metadata.resource_version };
-        api.delete(&shown.name, &DeleteParams { preconditions: Some(seen), ..DeleteParams::default() }).await?;
         let mut runner = runner(&runtime, &args, Clouds::default());
         let role = runtime.role.clone();
         runtime.tasks.spawn("abort", async move {
@@ -295,6 +283,29 @@ pub async fn abort(runtime: RuntimeArgs, args: Args, shown: Shown) -> u8 {
         Ok(())
     })
     .await
+}
+
+/// Deletes the Deorbit as it is while nothing has been deleted, or not at all. Gives the code to exit with if there is nothing
+/// to wait for.
+async fn order_abort(api: &Api<Deorbit>, name: &str) -> kube::Result<Option<u8>> {
+    loop {
+        let Some(deorbit) = api.get_opt(name).await? else {
+            complain(&format!("there is no Deorbit {name}"));
+            return Ok(Some(CLEAN));
+        };
+        if deorbit.status.as_ref().is_some_and(|status| status.irreversible_at.is_some()) {
+            complain(&format!(
+                "too late: things have been deleted. To stop where it is: kubectl delete deorbit {name}"
+            ));
+            return Ok(Some(REFUSED));
+        }
+        let seen = Preconditions { uid: deorbit.metadata.uid, resource_version: deorbit.metadata.resource_version };
+        match api.delete(name, &DeleteParams { preconditions: Some(seen), ..DeleteParams::default() }).await {
+            // Whoever carries it out has gone on meanwhile, perhaps too far.
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            deleted => return deleted.map(|_| None),
+        }
+    }
 }
 
 /// These touch nothing outside, so that they need not know the cluster's name there.
