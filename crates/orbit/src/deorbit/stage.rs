@@ -103,7 +103,14 @@ impl Limits {
     }
 }
 
-/// Whether so much time has passed. A clock that was set back makes no time pass.
+/// When something began, as far as that can be true. Otherwise a clock that was wrong then, or of another machine, would let it
+/// go on for as long as it was wrong.
+pub fn begun(at: &mut Time, now: Timestamp) -> Time {
+    at.0 = at.0.min(now);
+    at.clone()
+}
+
+/// Whether so much time has passed.
 #[must_use]
 pub fn is_over(since: &Time, budget: Duration, now: Timestamp) -> bool {
     Duration::try_from(now.duration_since(since.0)).is_ok_and(|passed| passed >= budget)
@@ -139,12 +146,13 @@ pub fn advance(
             });
         }
         let Some(known) = stages.iter_mut().find(|known| known.name == stage) else { continue };
+        let began = begun(&mut known.started_at, now);
         let before = known.state;
         known.left = left;
         known.total = known.total.max(left);
         known.state = if left == 0 {
             StageState::Done
-        } else if hopeless.is_some() || all_over || is_over(&known.started_at, limits.of(stage), now) {
+        } else if hopeless.is_some() || all_over || is_over(&began, limits.of(stage), now) {
             StageState::GivenUp
         } else {
             StageState::Running

@@ -44,7 +44,7 @@ impl Runner {
         }
         let (why, now) = (error.to_string(), Timestamp::now());
         // Also before its first look a run has only as long as it has.
-        let began = (!deorbit.spec.dry_run).then(|| status.started_at.get_or_insert(Time(now)).clone());
+        let began = (!deorbit.spec.dry_run).then(|| stage::begun(status.started_at.get_or_insert(Time(now)), now));
         if !began.is_some_and(|began| stage::is_over(&began, limits.total(), now)) {
             status.message = why;
             self.write(deorbit, &status, term).await?;

@@ -189,7 +189,7 @@ impl Runner {
             return self.planned(deorbit, &view, status, term).await;
         }
         let held = status.phase == Phase::Leftovers;
-        let began = status.started_at.get_or_insert(Time(now)).clone();
+        let began = stage::begun(status.started_at.get_or_insert(Time(now)), now);
         status.phase = Phase::Running;
         let stages_before = status.stages.len();
         advance(&mut status.stages, &view.work(spec, &self.last.notes), &limits, &began, now);

@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use groundcrew_api::deorbit::{Budgets, StageName, StageState, StageStatus};
 use jiff::Timestamp;
@@ -119,8 +118,16 @@ proptest! {
 }
 
 #[test]
-fn a_clock_that_was_set_back_makes_no_time_pass() {
-    assert!(!crate::deorbit::stage::is_over(&Time(at(100)), Duration::from_secs(1), at(0)));
+fn a_clock_that_was_set_back_gives_a_stage_its_time_anew_and_no_more() {
+    let (mut stages, work) = (vec![], left(&[(StageName::LoadBalancers, 1)]));
+    let mut state_at = |now: i64| {
+        advance(&mut stages, &work, &limits(), &Time(at(0)), at(now));
+        state(&stages, StageName::LoadBalancers)
+    };
+    assert_eq!(state_at(100_000), Some(StageState::GivenUp), "of the total");
+    assert_eq!(state_at(40), Some(StageState::Running));
+    assert_eq!(state_at(639), Some(StageState::Running));
+    assert_eq!(state_at(640), Some(StageState::GivenUp));
 }
 
 #[test]
