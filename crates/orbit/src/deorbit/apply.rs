@@ -26,6 +26,9 @@ const AT_ONCE: usize = 16;
 /// For all objects in one pass, and for all things outside; the rest has its turn in the next, after a look at the clocks.
 const LONGEST: Duration = Duration::from_secs(30);
 
+/// The longest reason that is told, in characters.
+const WORDS: usize = 1_000;
+
 /// Why steps failed, by what they are about.
 #[derive(Debug, Clone, Default)]
 pub struct Failures(BTreeMap<(String, String), String>);
@@ -255,16 +258,33 @@ impl Applied {
             Ok(()) => info!(%step, "done"),
             Err(error) => {
                 warn!(%step, %error, "not done; looking again");
-                self.notes.entry(step.stage()).or_insert_with(|| format!("{step}: {error}"));
-                self.failures.0.insert(step.subject(), error.to_string());
+                let why = clipped(error.to_string());
+                self.notes.entry(step.stage()).or_insert_with(|| format!("{step}: {why}"));
+                self.failures.0.insert(step.subject(), why);
             }
         }
     }
 }
 
+/// A status has room for the words of a hundred webhooks, and not for the essays of some.
+fn clipped(mut why: String) -> String {
+    if let Some((end, _)) = why.char_indices().nth(WORDS) {
+        why.truncate(end);
+        why.push_str(" ...");
+    }
+    why
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_essay_of_a_webhook_is_cut() {
+        assert_eq!(clipped("no".into()), "no");
+        let cut = clipped("\u{fc}".repeat(100_000));
+        assert!(cut.chars().count() == WORDS + 4 && cut.ends_with("\u{fc} ..."), "{}", cut.len());
+    }
 
     fn workload(wants: i32, before: &str) -> Workload {
         Workload {
