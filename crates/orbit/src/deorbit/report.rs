@@ -140,9 +140,23 @@ fn line(status: &DeorbitStatus, failures: &Failures, stage: StageName, kind: Kin
 }
 
 fn command(verb: &str, kind: &str, key: &str) -> String {
-    let kind = kind.to_ascii_lowercase();
+    // Others have Gateways, too, and kubectl takes those that come first.
+    let kind = if kind == "Gateway" { "gateway.gateway.networking.k8s.io".into() } else { kind.to_ascii_lowercase() };
     match key.split_once('/') {
         Some((namespace, name)) => format!("kubectl -n {namespace} {verb} {kind} {name}"),
         None => format!("kubectl {verb} {kind} {key}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_names_nobody_else_s_kind() {
+        assert_eq!(command("delete", "Ingress", "shop/web"), "kubectl -n shop delete ingress web");
+        assert_eq!(command("delete", "PersistentVolume", "pv"), "kubectl delete persistentvolume pv");
+        let gateway = "kubectl -n shop delete gateway.gateway.networking.k8s.io front";
+        assert_eq!(command("delete", "Gateway", "shop/front"), gateway, "and not Istio's");
     }
 }
