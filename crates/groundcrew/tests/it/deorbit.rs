@@ -152,8 +152,19 @@ async fn without_a_cloud_nothing_is_asked_for_and_what_was_asked_for_can_be_look
     let (code, shown, said) = typed(&["deorbit", "status", "--output", "json"]).await;
     let status: DeorbitStatus = serde_json::from_str(&shown).unwrap();
     assert_eq!((code, status.phase), (3, Phase::Pending), "{said}");
+    // Whoever carries it out writes all the time how far it is.
+    let writes = deorbits.clone();
+    let writer = tokio::spawn(async move {
+        let mut written = 0_u64;
+        let progress = |n: u64| Patch::Merge(json!({"status": {"message": n.to_string()}}));
+        while writes.patch_status("deorbit", &PatchParams::default(), &progress(written)).await.is_ok() {
+            written += 1;
+        }
+        written
+    });
     let (code, _, said) = typed(&["deorbit", "abort"]).await;
     assert_eq!(code, 0, "{said}");
+    assert!(writer.await.unwrap() > 0, "it has written");
     assert!(said.contains("aborted") && deorbits.get_opt("deorbit").await.unwrap().is_none(), "{said}");
 
     // Too late.
