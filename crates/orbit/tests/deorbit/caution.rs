@@ -104,7 +104,7 @@ pub(crate) async fn on_half_a_list_nothing_is_removed_and_nothing_is_called_clea
     let volume = lab.place.old_volume("demo-csi", "orphan").await;
     // It comes no further than this before the list is cut.
     lab.served("held").await;
-    lab.standins.balancers.store(false, Ordering::SeqCst);
+    lab.standins.stop(&lab.standins.balancers).await;
     let running = lab.start();
     let half = r#"{"loadbalancers": [], "loadbalancers_links": [{"rel": "next", "href": "/lb/v2/lbaas/loadbalancers?marker=x"}]}"#;
     let fail = |line: &str| line.starts_with("GET /lb/v2/lbaas/loadbalancers");

@@ -141,7 +141,7 @@ pub(crate) async fn a_namespace_that_is_already_going_does_not_hold_it_up(lab: &
     maps.create(&PostParams::default(), &from_value(held).unwrap()).await.unwrap();
     let namespaces: Api<Namespace> = Api::all(lab.client.clone());
     // Its controllers are slower than the namespace's.
-    lab.standins.balancers.store(false, Ordering::SeqCst);
+    lab.standins.stop(&lab.standins.balancers).await;
     namespaces.delete(&lab.namespace, &DeleteParams::default()).await.unwrap();
     let services: Api<Service> = Api::namespaced(lab.client.clone(), &lab.namespace);
     eventually("the namespace takes its Service along", SOON, async || {
@@ -183,7 +183,7 @@ pub(crate) async fn a_stale_attachment_is_let_go_when_its_volume_is_gone(lab: &L
     let stale = json!({"metadata": {"name": "stale", "finalizers": [HELD]}, "spec": {
         "attacher": "cinder.csi.openstack.org", "nodeName": "gone", "source": {"persistentVolumeName": volume}}});
     attachments.create(&PostParams::default(), &from_value(stale).unwrap()).await.unwrap();
-    lab.standins.volumes.store(false, Ordering::SeqCst);
+    lab.standins.stop(&lab.standins.volumes).await;
     lease(&lab.client, "cinder-csi-openstack-org", false).await;
     let running = lab.start();
     lab.deorbit(&json!({"policies": all("delete"), "budgets": {"stages": {"Verify": "1s"}}})).await;

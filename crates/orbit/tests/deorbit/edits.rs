@@ -18,7 +18,7 @@ use crate::lab::{Lab, Running, SOON, claim};
 async fn waiting(lab: &Lab) -> (Running, String) {
     let volume = lab.bound("data", "cinder").await;
     lab.snapshot_of("data", "yesterday").await;
-    lab.standins.snapshots.store(false, Ordering::SeqCst);
+    lab.standins.stop(&lab.standins.snapshots).await;
     let running = lab.start();
     lab.deorbit(&json!({"policies": all("delete"), "budgets": {"stages": {"Verify": "1s"}}})).await;
     lab.until("it waits for the snapshot", |status| status.stage.contains("Snapshots")).await;

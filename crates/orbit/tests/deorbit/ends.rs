@@ -84,7 +84,7 @@ pub(crate) async fn what_cannot_be_stopped_puts_everything_back_and_the_next_run
 
 pub(crate) async fn when_the_time_is_up_the_report_comes_first_and_then_the_cluster_may_go_or_is_held(lab: &Lab) {
     lab.served("web").await;
-    lab.standins.balancers.store(false, Ordering::SeqCst);
+    lab.standins.stop(&lab.standins.balancers).await;
     let reports: Api<ConfigMap> = Api::namespaced(lab.client.clone(), "default");
     let budgets = json!({"stages": {"LoadBalancers": "1s", "Verify": "1s", "Cloud": "1s"}});
     let running = lab.start();
@@ -146,7 +146,7 @@ async fn until_sees_pods(account: &Client, sees: bool) {
 
 pub(crate) async fn without_the_right_to_look_it_is_refused_and_midway_it_ends_as_unknown(lab: &Lab) {
     lab.served("web").await;
-    lab.standins.balancers.store(false, Ordering::SeqCst);
+    lab.standins.stop(&lab.standins.balancers).await;
     let before = lab.place.everything().await;
     let account = lab.plane.service_account("default", "sighted").await.unwrap();
     let_see_pods(lab, false).await;
@@ -193,7 +193,7 @@ pub(crate) async fn a_report_that_cannot_be_written_does_not_hold_up_the_end(lab
 
 pub(crate) async fn a_second_deorbit_says_for_whom_it_waits_and_a_budget_that_breaks_midway_refuses_nothing(lab: &Lab) {
     lab.served("web").await;
-    lab.standins.balancers.store(false, Ordering::SeqCst);
+    lab.standins.stop(&lab.standins.balancers).await;
     let running = lab.start();
     lab.deorbit(&json!({})).await;
     lab.until("it waits for the Service", |status| status.stage.contains("LoadBalancers")).await;

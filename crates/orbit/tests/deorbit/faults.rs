@@ -22,7 +22,7 @@ pub(crate) fn all(policy: &str) -> Value {
 
 pub(crate) async fn with_a_dead_cloud_controller_it_refuses_or_removes_by_itself_as_it_was_told(lab: &Lab) {
     lab.served("web").await;
-    lab.standins.balancers.store(false, Ordering::SeqCst);
+    lab.standins.stop(&lab.standins.balancers).await;
     lease(&lab.client, "cloud-controller-manager", false).await;
     // Its group is on the port of a Node, and a group that is in use does not go.
     let groups = lab.place.everything().await.remove("security-groups").unwrap();
@@ -48,7 +48,7 @@ pub(crate) async fn with_a_dead_cloud_controller_it_refuses_or_removes_by_itself
 
 pub(crate) async fn with_a_dead_volume_driver_volumes_go_by_the_cloud_s_api_and_then_their_objects(lab: &Lab) {
     lab.bound("data", "cinder").await;
-    lab.standins.volumes.store(false, Ordering::SeqCst);
+    lab.standins.stop(&lab.standins.volumes).await;
     lease(&lab.client, "cinder-csi-openstack-org", false).await;
     let running = lab.start();
     lab.deorbit(&json!({"policies": all("delete"), "budgets": {"stages": {"Verify": "1s"}}})).await;
@@ -62,7 +62,7 @@ pub(crate) async fn with_a_dead_volume_driver_volumes_go_by_the_cloud_s_api_and_
 pub(crate) async fn with_a_dead_snapshot_controller_snapshots_go_by_the_cloud_s_api_and_then_their_objects(lab: &Lab) {
     lab.bound("data", "cinder").await;
     lab.snapshot_of("data", "yesterday").await;
-    lab.standins.snapshots.store(false, Ordering::SeqCst);
+    lab.standins.stop(&lab.standins.snapshots).await;
     lease(&lab.client, "snapshot-controller-leader", false).await;
     let running = lab.start();
     lab.deorbit(&json!({"policies": all("delete"), "budgets": {"stages": {"Volumes": "2s", "Verify": "1s"}}})).await;
@@ -77,7 +77,7 @@ pub(crate) async fn with_a_dead_snapshot_controller_snapshots_go_by_the_cloud_s_
 
 pub(crate) async fn a_finalizer_stays_while_its_load_balancer_is_stuck_and_the_report_says_so(lab: &Lab) {
     lab.served("web").await;
-    lab.standins.balancers.store(false, Ordering::SeqCst);
+    lab.standins.stop(&lab.standins.balancers).await;
     lease(&lab.client, "cloud-controller-manager", false).await;
     let id = lab.place.ids("loadbalancers").await.remove(0);
     lab.place.set_balancer_status(&id, "PENDING_UPDATE").await;
@@ -164,7 +164,7 @@ pub(crate) async fn what_a_webhook_does_not_let_us_delete_is_left_with_its_words
 pub(crate) async fn a_password_that_is_revoked_midway_ends_as_unknown_and_not_as_clean(lab: &Lab) {
     let orphan = lab.place.old_volume("demo-csi", "orphan").await;
     lab.served("held").await;
-    lab.standins.balancers.store(false, Ordering::SeqCst);
+    lab.standins.stop(&lab.standins.balancers).await;
     let running = lab.start();
     lab.deorbit(&json!({"policies": all("delete"), "budgets": {"stages": {"Verify": "2s", "Cloud": "2s"}}})).await;
     lab.until("it waits for the Service", |status| status.stage.contains("LoadBalancers")).await;

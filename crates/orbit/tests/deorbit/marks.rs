@@ -26,7 +26,7 @@ pub(crate) async fn a_volume_without_the_mark_that_a_pv_named_is_not_called_gone
     let unmarked = lab.bound("by-hand", "cinder").await;
     lab.place.note(&unmarked, MARK, "another").await;
     // The driver is slow, and somebody loses patience with the object.
-    lab.standins.volumes.store(false, Ordering::SeqCst);
+    lab.standins.stop(&lab.standins.volumes).await;
     let running = lab.start();
     lab.deorbit(&json!({"policies": all("delete"), "budgets": {"stages": {"Verify": "1s", "Cloud": "10s"}}})).await;
     lab.until("it waits for volumes", |status| status.stage.contains("Volumes")).await;
@@ -88,7 +88,7 @@ pub(crate) async fn routes_to_nodes_that_leave_meanwhile_go_after_a_restart_too(
     }
     lab.place.add_routes(&[("100.100.1.0/24", "10.180.1.1"), ("100.100.2.0/24", "10.180.1.2")]).await;
     lab.served("web").await;
-    lab.standins.balancers.store(false, Ordering::SeqCst);
+    lab.standins.stop(&lab.standins.balancers).await;
     let running = lab.start();
     lab.deorbit(&json!({"policies": {"routes": "delete"}})).await;
     lab.until("it waits for the Service", |status| status.stage.contains("LoadBalancers")).await;
@@ -105,7 +105,7 @@ pub(crate) async fn a_router_that_somebody_removes_meanwhile_has_no_routes(lab: 
     lab.node(1).await;
     lab.place.add_routes(&[("100.100.1.0/24", "10.180.1.1")]).await;
     lab.served("web").await;
-    lab.standins.balancers.store(false, Ordering::SeqCst);
+    lab.standins.stop(&lab.standins.balancers).await;
     let running = lab.start();
     lab.deorbit(&json!({})).await;
     lab.until("it waits for the Service", |status| status.stage.contains("LoadBalancers")).await;
@@ -117,7 +117,7 @@ pub(crate) async fn a_router_that_somebody_removes_meanwhile_has_no_routes(lab: 
 
 pub(crate) async fn snapshots_without_a_content_and_contents_without_a_snapshot_go(lab: &Lab) {
     let volume = lab.bound("data", "cinder").await;
-    lab.standins.snapshots.store(false, Ordering::SeqCst);
+    lab.standins.stop(&lab.standins.snapshots).await;
     // Nobody has made anything of it yet.
     let resource = observe::snapshot();
     let api: Api<DynamicObject> = Api::namespaced_with(lab.client.clone(), &lab.namespace, &resource);

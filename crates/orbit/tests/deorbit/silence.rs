@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 
 use anyhow::{Context, ensure};
 use clap::Parser;
@@ -50,7 +49,7 @@ impl Run {
     /// As far as it comes while the Service cannot go.
     async fn start(lab: &Lab, proceed: bool) -> Self {
         lab.served("web").await;
-        lab.standins.balancers.store(false, Ordering::SeqCst);
+        lab.standins.stop(&lab.standins.balancers).await;
         let bindings: Api<ClusterRoleBinding> = Api::all(lab.client.clone());
         let account = lab.plane.service_account("default", ACCOUNT).await.unwrap();
         let subject = json!({"kind": "ServiceAccount", "namespace": "default", "name": ACCOUNT});

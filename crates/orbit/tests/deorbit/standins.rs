@@ -14,6 +14,7 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Pos
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, from_value, json};
+use tokio::sync::RwLock;
 use tokio::task::JoinSet;
 
 use super::place::Place;
@@ -29,6 +30,7 @@ pub(crate) struct StandIns {
     pub(crate) balancers: Arc<AtomicBool>,
     pub(crate) volumes: Arc<AtomicBool>,
     pub(crate) snapshots: Arc<AtomicBool>,
+    passes: Arc<RwLock<()>>,
     _tasks: JoinSet<()>,
 }
 
@@ -36,36 +38,53 @@ impl StandIns {
     pub(crate) fn start(client: &Client, place: &Arc<Place>, (cluster, csi): (&str, &str), speed: Pace) -> Self {
         let on = || Arc::new(AtomicBool::new(true));
         let (balancers, volumes, snapshots) = (on(), on(), on());
-        let mut tasks = JoinSet::new();
+        let passes = Arc::new(RwLock::new(()));
+        let mut tasks = Tasks { set: JoinSet::new(), passes: passes.clone() };
         let with = (client.clone(), place.clone(), cluster.to_owned(), speed);
-        repeat(&mut tasks, &balancers, move || serve(with.clone()));
+        tasks.repeat(&balancers, move || serve(with.clone()));
         let with = (client.clone(), place.clone(), csi.to_owned(), speed);
-        repeat(&mut tasks, &volumes, move || provision(with.clone()));
+        tasks.repeat(&volumes, move || provision(with.clone()));
         let with = (client.clone(), place.clone(), csi.to_owned(), speed);
-        repeat(&mut tasks, &snapshots, move || photograph(with.clone()));
+        tasks.repeat(&snapshots, move || photograph(with.clone()));
         let place = place.clone();
-        repeat(&mut tasks, &on(), move || {
+        tasks.repeat(&on(), move || {
             let place = place.clone();
             async move { place.remove_ports().await }
         });
-        Self { balancers, volumes, snapshots, _tasks: tasks }
+        Self { balancers, volumes, snapshots, passes, _tasks: tasks.set }
+    }
+
+    /// Has one of them do nothing any more, and waits until it has done what it was at.
+    pub(crate) async fn stop(&self, which: &AtomicBool) {
+        which.store(false, Ordering::SeqCst);
+        drop(self.passes.write().await);
     }
 }
 
-/// Whatever fails is tried again, as theirs is.
-fn repeat<F>(tasks: &mut JoinSet<()>, works: &Arc<AtomicBool>, mut pass: impl FnMut() -> F + Send + 'static)
-where
-    F: Future<Output = anyhow::Result<()>> + Send,
-{
-    let works = works.clone();
-    tasks.spawn(async move {
-        loop {
-            if works.load(Ordering::SeqCst) {
-                let _ = pass().await;
+struct Tasks {
+    set: JoinSet<()>,
+    /// Held for as long as one of them is at something.
+    passes: Arc<RwLock<()>>,
+}
+
+impl Tasks {
+    /// Whatever fails is tried again, as theirs is.
+    fn repeat<F>(&mut self, works: &Arc<AtomicBool>, mut pass: impl FnMut() -> F + Send + 'static)
+    where
+        F: Future<Output = anyhow::Result<()>> + Send,
+    {
+        let (works, passes) = (works.clone(), self.passes.clone());
+        self.set.spawn(async move {
+            loop {
+                let at_it = passes.read().await;
+                if works.load(Ordering::SeqCst) {
+                    let _ = pass().await;
+                }
+                drop(at_it);
+                tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    });
+        });
+    }
 }
 
 /// How long they take for one thing. Load balancers are removed one after the other, volumes side by side.
