@@ -8,7 +8,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{from_value, json};
 
 use crate::lab::{Lab, SOON};
@@ -120,4 +120,52 @@ pub(crate) async fn a_delete_that_a_policy_denies_is_told_and_stopping_after_it_
     let set = sets.get("db").await.unwrap();
     assert_eq!(set.spec.unwrap().replicas, Some(0));
     assert_eq!(set.metadata.annotations.unwrap()["groundcrew.dev/before-deorbit"], "1");
+}
+
+pub(crate) async fn an_abort_that_cannot_put_everything_back_says_so_until_it_can(lab: &Lab) {
+    lab.stateful_set("db", "cinder").await;
+    let job = json!({"metadata": {"name": "stuck"}, "spec": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template":
+        {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}}}}}});
+    lab.make::<CronJob>(job).await;
+    untouchable(lab, "cronjobs", "UPDATE", "stuck").await;
+    let sets: Api<StatefulSet> = Api::namespaced(lab.client.clone(), &lab.namespace);
+    let replicas = async || sets.get("db").await.unwrap().spec.unwrap().replicas;
+    let running = lab.start();
+    lab.deorbit(&json!({})).await;
+    lab.until("it is stuck in quiesce", |status| status.message.contains("not this one")).await;
+    eventually("the set is stopped", SOON, async || {
+        ensure!(replicas().await == Some(0), "it runs");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    // From now on nobody may change the set either.
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(lab.client.clone());
+    let rule = json!({"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["statefulsets", "cronjobs"],
+        "operations": ["UPDATE"]});
+    let held = json!({"spec": {"matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "false", "message": "not this one either"}]}});
+    policies.patch("untouchable", &PatchParams::default(), &Patch::Merge(held)).await.unwrap();
+    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+    eventually("nobody changes the set", SOON, async || {
+        let changed = sets.patch("db", &dry, &Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}))).await;
+        ensure!(changed.is_err(), "somebody can");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    lab.deorbits().delete("end", &DeleteParams::default()).await.unwrap();
+    lab.until("it says so", |status| {
+        status.message.contains("it cannot be ended yet") && status.message.contains("not this one either")
+    })
+    .await;
+    lab.touchable().await;
+    eventually("the object is gone", SOON, async || {
+        ensure!(lab.deorbits().get_opt("end").await?.is_none(), "it is there");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    running.stop().await;
+    assert_eq!(replicas().await, Some(1));
 }

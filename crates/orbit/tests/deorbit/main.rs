@@ -45,6 +45,8 @@ bodies::on! { [#[ignore = "run by make e2e-deorbit"]] |_: &str| Lab::model();
         a_policy_that_somebody_changes_to_keep_holds_for_all_that_is_still_there,
         a_run_whose_confirmation_is_taken_away_stops_until_it_is_there_again,
         a_namespace_that_somebody_protects_meanwhile_is_not_blocked_any_more;
+    abort:
+        an_abort_that_cannot_put_everything_back_says_so_until_it_can;
     ends:
         when_the_time_is_up_the_report_comes_first_and_then_the_cluster_may_go_or_is_held,
         without_the_right_to_look_it_is_refused_and_midway_it_ends_as_unknown,

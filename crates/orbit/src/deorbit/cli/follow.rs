@@ -17,7 +17,7 @@ use super::show::{exit, progress, report_table};
 use super::{CLEAN, FAILED, Output, REFUSED, complain, say};
 use crate::deorbit::cloud::Clouds;
 use crate::deorbit::report::Report;
-use crate::deorbit::run::Runner;
+use crate::deorbit::run::{LATE, Runner};
 
 const PAUSE: Duration = Duration::from_millis(500);
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -186,6 +186,7 @@ pub(super) async fn until_gone(
     role: watch::Receiver<Role>,
     late: bool,
 ) -> Result<(), u8> {
+    let mut told = String::new();
     loop {
         match tokio::time::timeout(DEADLINE, api.get_opt(name)).await {
             Ok(Ok(None)) => return Ok(()),
@@ -195,8 +196,12 @@ pub(super) async fn until_gone(
                     return Err(REFUSED);
                 }
                 let term = role.borrow().term().cloned();
-                if let Err(error) = runner.pass(&deorbit, term.as_ref()).await {
-                    complain(&format!("not yet: {error}"));
+                // In the status, where it is another's to end as well.
+                let _ = runner.pass(&deorbit, term.as_ref()).await;
+                let message = deorbit.status.map(|status| status.message).unwrap_or_default();
+                if message.starts_with(LATE) && message != told {
+                    complain(&message);
+                    told = message;
                 }
             }
             Ok(Ok(Some(_))) => {

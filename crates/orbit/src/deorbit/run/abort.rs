@@ -8,15 +8,29 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use tracing::{info, warn};
 
-use super::Runner;
+use super::{Next, Runner};
 use crate::deorbit::apply::Hands;
 use crate::deorbit::observe::workloads;
 use crate::deorbit::{freeze, wants_the_cluster};
 
+/// How a message begins that says why it is not ended.
+pub const LATE: &str = "it cannot be ended yet";
+
 impl Runner {
+    /// Whoever waits for its end reads in the status why it does not come.
+    pub(super) async fn end_or_say(&mut self, deorbit: &Deorbit, term: &Term) -> Result<Next, ProviderError> {
+        let Err(error) = self.end(deorbit, term).await else { return Ok(Next::Never) };
+        let mut status = deorbit.status.clone().unwrap_or_default();
+        status.message = format!("{LATE}: {error}");
+        if let Err(error) = self.write(deorbit, &status, term).await {
+            warn!(%error, "not written down");
+        }
+        Err(error)
+    }
+
     /// The object is being deleted: an abort, if nothing was deleted yet; otherwise it stops where it is. Then what was
     /// stopped stays stopped, as it would make new claims.
-    pub(super) async fn end(&mut self, deorbit: &Deorbit, term: &Term) -> Result<(), ProviderError> {
+    async fn end(&mut self, deorbit: &Deorbit, term: &Term) -> Result<(), ProviderError> {
         let finalizers = deorbit.metadata.finalizers.clone().unwrap_or_default();
         if !finalizers.iter().any(|name| name == finalizer::DEORBIT) {
             return Ok(());

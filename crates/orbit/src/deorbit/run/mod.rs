@@ -29,6 +29,7 @@ use super::report::Report;
 use super::stage::{self, Limits, advance, have_ended, is_open};
 use super::targets::{Served, targets};
 use super::unmarked;
+pub use abort::LATE;
 use ending::{Ending, caution};
 use notes::{forget, note, out_of_sight, remember, too_much};
 
@@ -117,8 +118,7 @@ impl Runner {
     pub async fn pass(&mut self, deorbit: &Deorbit, term: Option<&Term>) -> Result<Next, ProviderError> {
         let Some(term) = term else { return Ok(Next::Later) };
         if deorbit.metadata.deletion_timestamp.is_some() {
-            self.end(deorbit, term).await?;
-            return Ok(Next::Never);
+            return self.end_or_say(deorbit, term).await;
         }
         let status = deorbit.status.clone().unwrap_or_default();
         match status.phase {
