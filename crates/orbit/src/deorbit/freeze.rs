@@ -10,12 +10,17 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, from_value, json};
+use tokio::time::Instant;
 
 const NAME: &str = "groundcrew-deorbit";
 /// Where the place of the probe is protected: the same policy, for the probe alone.
 const PROBE: &str = "groundcrew-deorbit-probe";
 const MANAGER: &str = "groundcrew-deorbit";
 const MESSAGE: &str = "this cluster is being deorbited (kubectl get deorbits): nothing new that lives outside of it";
+
+/// An API server looks at its policies once a second.
+const SETTLES: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Where the probe is made. It is never kept.
 const PROBED: &str = "default";
@@ -114,6 +119,18 @@ pub async fn is_blocked(client: &Client, deadline: Duration) -> Result<bool, Pro
         Ok(Err(kube::Error::Api(status))) if status.message.contains(MESSAGE) => Ok(true),
         Ok(Ok(_)) | Err(_) => Ok(false),
         Ok(Err(error)) => Err(ProviderError::from_kube("cannot see whether new objects are blocked", &error)),
+    }
+}
+
+/// The same, a little later if need be: whole looks would be in vain until then.
+pub async fn until_blocked(client: &Client, deadline: Duration) -> Result<bool, ProviderError> {
+    let until = Instant::now() + SETTLES;
+    loop {
+        let blocked = is_blocked(client, deadline).await?;
+        if blocked || Instant::now() >= until {
+            return Ok(blocked);
+        }
+        tokio::time::sleep(PAUSE).await;
     }
 }
 

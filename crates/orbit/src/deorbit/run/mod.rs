@@ -304,6 +304,7 @@ impl Runner {
             // that it is there already.
             if self.blocked.as_ref() != Some(protected) {
                 freeze::block(&self.client, protected, self.deadline, term).await?;
+                return freeze::until_blocked(&self.client, self.deadline).await;
             }
             freeze::is_blocked(&self.client, self.deadline).await
         };
