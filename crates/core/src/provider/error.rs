@@ -110,7 +110,13 @@ impl ProviderError {
             },
             _ => ErrorKind::Unavailable,
         };
-        let refused = Self::new(kind, format!("{tried}: {error}"));
+        let refused = match error {
+            // Its own words; the rest of the answer says the same for machines.
+            kube::Error::Api(status) if !status.message.is_empty() => {
+                Self::new(kind, format!("{tried}: {}", status.message))
+            }
+            _ => Self::new(kind, format!("{tried}: {error}")),
+        };
         match error {
             // It says when it wants to hear from us again; without that, a second is what it usually says.
             kube::Error::Api(status) if kind == ErrorKind::Throttled => {
@@ -175,6 +181,16 @@ mod tests {
     fn a_word_from_the_cloud_beats_the_default_delay() {
         let error = ProviderError::new(ErrorKind::Throttled, "slow down").with_retry_after(Duration::from_secs(7));
         assert_eq!(error.response().retry, Retry::After(Duration::from_secs(7)));
+    }
+
+    #[test]
+    fn an_api_server_that_refuses_is_quoted_and_not_dumped() {
+        let status = kube::core::Status::failure("pods \"a\" is forbidden", "Forbidden").with_code(403);
+        let error = ProviderError::from_kube("cannot delete it", &kube::Error::Api(Box::new(status)));
+        assert_eq!(
+            (error.kind(), error.to_string().as_str()),
+            (ErrorKind::Denied, "cannot delete it: pods \"a\" is forbidden")
+        );
     }
 
     #[test]

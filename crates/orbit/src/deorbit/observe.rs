@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
+use groundcrew_core::provider::ProviderError;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{self as core, Namespace};
@@ -24,7 +25,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
     /// It refused, or could not be reached.
-    #[error("cannot list {what}: {error}")]
+    #[error("{}", ProviderError::from_kube(&format!("cannot list {what}"), error))]
     Refused {
         /// What was asked for.
         what: String,
