@@ -124,7 +124,11 @@ pub(crate) struct LeaderMetrics {
 impl LeaderMetrics {
     pub(crate) fn new(registry: &dyn Register) -> prometheus::Result<Self> {
         Ok(Self {
-            leading: gauge(registry, "groundcrew_leader_leading_bool", "Whether this process may write.")?,
+            leading: gauge(
+                registry,
+                "groundcrew_leader_leading_bool",
+                "Whether this process may write. A dry run does not have it.",
+            )?,
             changes: counter(
                 registry,
                 "groundcrew_leader_changes_total",
@@ -138,7 +142,7 @@ impl LeaderMetrics {
             self.leading.set(role.borrow_and_update().term().is_some().into());
             self.changes.inc();
         }
-        // The campaign outlives the drain, and with dry-run there is none; neither is the end of this task's job.
+        // The campaign outlives the drain; its end is not the end of this task's job.
         stop.cancelled().await;
     }
 }

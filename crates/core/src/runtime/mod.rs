@@ -183,7 +183,10 @@ where
 
     let (resign, farewell) = (CancellationToken::new(), CancellationToken::new());
     let posting = tokio::spawn(post_events.run(farewell.clone()));
-    tasks.spawn("leader metrics", LeaderMetrics::new(&registry)?.follow(role, stop.clone()));
+    // A dry run never leads: where nobody is to, nobody is missing.
+    if !args.dry_run {
+        tasks.spawn("leader metrics", LeaderMetrics::new(&registry)?.follow(role, stop.clone()));
+    }
     start(runtime).await?;
     ready.done(START);
     tasks.spawn("memory", memory::give_back(stop.clone()));

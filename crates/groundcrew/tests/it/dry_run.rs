@@ -60,6 +60,8 @@ async fn a_dry_run_prints_its_plan_as_a_diff_and_writes_nothing() {
     .unwrap();
     assert!(!dry.process.log().contains('\x1b'), "no colours in a file");
     assert_eq!(lab.written().await, before);
+    let (_, metrics) = dry.get("/metrics").await.unwrap();
+    assert!(metrics.contains("groundcrew_build_info") && !metrics.contains("groundcrew_leader_"), "{metrics}");
 }
 
 #[tokio::test]
