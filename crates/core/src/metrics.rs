@@ -3,13 +3,14 @@
 
 mod catalogue;
 
-use prometheus::core::Collector;
+use prometheus::core::{Collector, Desc};
 use prometheus::process_collector::ProcessCollector;
+use prometheus::proto::MetricFamily;
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::leader::Role;
+use crate::leader::{Role, Term};
 use crate::provider::ErrorKind;
 
 pub use catalogue::{Catalogue, Family};
@@ -104,6 +105,37 @@ pub(crate) fn unreadable(registry: &dyn Register, resource: &str) -> prometheus:
     let help = "Objects that do not parse, and are left as they were.";
     let opts = Opts::new("groundcrew_unreadable_objects", help).const_label("resource", resource);
     registered(registry, IntGauge::with_opts(opts)?)
+}
+
+/// A gauge of what only a leader counts.
+pub(crate) fn of_leader(
+    registry: &dyn Register,
+    name: &str,
+    help: &str,
+    term: &watch::Receiver<Option<Term>>,
+) -> prometheus::Result<IntGauge> {
+    let gauge = IntGauge::new(name, help)?;
+    registry.register(Box::new(OfLeader { gauge: gauge.clone(), term: term.clone() }))?;
+    Ok(gauge)
+}
+
+/// Who does not lead any more has nothing to say: its last number would be told for ever.
+struct OfLeader {
+    gauge: IntGauge,
+    term: watch::Receiver<Option<Term>>,
+}
+
+impl Collector for OfLeader {
+    fn desc(&self) -> Vec<&Desc> {
+        self.gauge.desc()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        if self.term.borrow().is_none() {
+            self.gauge.set(0);
+        }
+        self.gauge.collect()
+    }
 }
 
 /// How reconciles end. The labels are [`ErrorKind::label`] and `ok`.

@@ -1,8 +1,13 @@
 //! What everybody counts who looks for drift.
 
 use prometheus::{Histogram, IntCounterVec, IntGauge};
+use tokio::sync::watch;
 
-use crate::metrics::{Register, counters, gauge, seconds};
+use crate::leader::Term;
+use crate::metrics::{Register, counters, gauge, of_leader, seconds};
+
+const FLAPPING: (&str, &str) =
+    ("groundcrew_drift_flapping_services", "Services that somebody else changes again and again.");
 
 /// The metrics of drift.
 #[derive(Clone)]
@@ -22,6 +27,21 @@ pub struct DriftMetrics {
 impl DriftMetrics {
     /// `causes` are all that there can be: they exist from the start, so that a rate over the first one is not lost.
     pub fn new(registry: &dyn Register, causes: &[&str]) -> prometheus::Result<Self> {
+        let (name, help) = FLAPPING;
+        Self::with(registry, causes, gauge(registry, name, help)?)
+    }
+
+    /// The same for somebody who looks only while he leads.
+    pub(crate) fn of_leader(
+        registry: &dyn Register,
+        causes: &[&str],
+        term: &watch::Receiver<Option<Term>>,
+    ) -> prometheus::Result<Self> {
+        let (name, help) = FLAPPING;
+        Self::with(registry, causes, of_leader(registry, name, help, term)?)
+    }
+
+    fn with(registry: &dyn Register, causes: &[&str], flapping: IntGauge) -> prometheus::Result<Self> {
         let metrics = Self {
             found: counters(
                 registry,
@@ -46,11 +66,7 @@ impl DriftMetrics {
                 "Changes by somebody else that hit many Services at once, by likely cause.",
                 &["cause"],
             )?,
-            flapping: gauge(
-                registry,
-                "groundcrew_drift_flapping_services",
-                "Services that somebody else changes again and again.",
-            )?,
+            flapping,
         };
         for cause in causes {
             metrics.mass.with_label_values(&[cause]);

@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus::IntGauge;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::drift::{Attribute, Brake, Cause, Drift, DriftMetrics, Held, Round};
 use crate::key::ServiceKey;
-use crate::leader::Moment;
+use crate::leader::{Moment, Term};
 use crate::provider::{Difference, Owner, Wanted};
 use crate::runtime::Runtime;
 pub(super) use report::Reporter;
@@ -96,10 +96,11 @@ impl Drifts {
         attribute: Arc<dyn Attribute>,
         report_only: bool,
         runtime: &Runtime,
+        term: &watch::Receiver<Option<Term>>,
     ) -> prometheus::Result<(Self, Reporter)> {
         let Runtime { registry, events, about, board, .. } = runtime;
         let (reports, found) = mpsc::unbounded_channel();
-        let metrics = DriftMetrics::new(registry, attribute.causes())?;
+        let metrics = DriftMetrics::of_leader(registry, attribute.causes(), term)?;
         let flapping = metrics.flapping.clone();
         let reporter = Reporter {
             found,

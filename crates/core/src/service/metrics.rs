@@ -1,8 +1,10 @@
 //! Metrics of the Service controller.
 
 use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge};
+use tokio::sync::watch;
 
-use crate::metrics::{Register, counter, counters, gauge, outcomes, seconds};
+use crate::leader::Term;
+use crate::metrics::{Register, counter, counters, gauge, of_leader, outcomes, seconds};
 
 #[derive(Clone)]
 pub(super) struct ServiceMetrics {
@@ -21,9 +23,10 @@ pub(super) struct ServiceMetrics {
 }
 
 impl ServiceMetrics {
-    pub(super) fn new(registry: &dyn Register) -> prometheus::Result<Self> {
+    pub(super) fn new(registry: &dyn Register, term: &watch::Receiver<Option<Term>>) -> prometheus::Result<Self> {
         let counter = |name: &str, help: &str| counter(registry, name, help);
         let gauge = |name: &str, help: &str| gauge(registry, name, help);
+        let of_leader = |name: &str, help: &str| of_leader(registry, name, help, term);
         Ok(Self {
             outcomes: outcomes(
                 registry,
@@ -52,12 +55,37 @@ impl ServiceMetrics {
                 "groundcrew_service_last_full_comparison_timestamp_seconds",
                 "When all Services were last compared with what is outside.",
             )?,
-            orphans: gauge("groundcrew_service_orphans", "Owners of things outside that have no Service.")?,
-            orphans_braked: gauge(
+            orphans: of_leader("groundcrew_service_orphans", "Owners of things outside that have no Service.")?,
+            orphans_braked: of_leader(
                 "groundcrew_service_orphans_braked",
                 "Orphans that are too many to be removed without somebody looking first.",
             )?,
             orphans_released: counter("groundcrew_service_orphans_released_total", "Orphans that were removed.")?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::Registry;
+
+    use super::*;
+
+    #[test]
+    fn orphans_are_told_by_whoever_leads_and_no_longer() {
+        let (registry, (begun, term)) = (Registry::new(), watch::channel(Some(Term::alone("test"))));
+        let metrics = ServiceMetrics::new(&registry, &term).unwrap();
+        let shown = || {
+            registry.gather();
+            (metrics.orphans.get(), metrics.orphans_braked.get())
+        };
+        metrics.orphans.set(25);
+        metrics.orphans_braked.set(25);
+        assert_eq!(shown(), (25, 25));
+        begun.send_replace(None);
+        assert_eq!(shown(), (0, 0));
+        // A scan that began under the term ends after it.
+        metrics.orphans_braked.set(25);
+        assert_eq!(shown(), (0, 0));
     }
 }

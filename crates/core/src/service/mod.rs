@@ -85,9 +85,10 @@ pub struct ServiceArgs {
 
 /// Describes the metrics of the controller.
 pub fn describe(register: &dyn Register) -> prometheus::Result<()> {
-    ServiceMetrics::new(register)?;
+    let nobody = watch::channel(None).1;
+    ServiceMetrics::new(register, &nobody)?;
     DriftMetrics::new(register, &[])?;
-    register.register(Box::new(Pending::new(watch::channel(None).1)?))
+    register.register(Box::new(Pending::new(nobody)?))
 }
 
 /// Starts the controller for one class on this runtime.
@@ -95,7 +96,8 @@ pub fn start<P>(runtime: &Runtime, class: &str, args: &ServiceArgs, provider: &A
 where
     P: LoadBalancers,
 {
-    let metrics = ServiceMetrics::new(&runtime.registry)?;
+    let (begun, term) = watch::channel(None);
+    let metrics = ServiceMetrics::new(&runtime.registry, &term)?;
     let queue = Arc::new(Queue::<ServiceKey>::default());
     let class = Class { name: class.into(), classless: args.take_classless };
     let wake = {
@@ -110,10 +112,9 @@ where
     let cache = Arc::new(Cache::new(class.clone(), kept, named, wake));
     let (cache_, class_) = (cache.clone(), class.clone());
     runtime.board.show_services(move || view::services(&cache_, &class_));
-    let (begun, term) = watch::channel(None);
     let pending = Pending::new(term.clone())?;
     runtime.registry.register(Box::new(pending.clone()))?;
-    let (drifts, reporter) = Drifts::new(provider.attribution(), args.report_only, runtime)?;
+    let (drifts, reporter) = Drifts::new(provider.attribution(), args.report_only, runtime, &term)?;
     let reconciler = Arc::new(Reconciler {
         provider: provider.clone(),
         cache: cache.clone(),
