@@ -1,5 +1,7 @@
 //! What the collector counts.
 
+use std::collections::BTreeSet;
+
 use groundcrew_core::metrics::{Register, counter, counters, gauge, gauges, seconds};
 use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
@@ -7,7 +9,9 @@ use super::apply::Applied;
 use super::conditions::{Condition, Conditions};
 use super::findings::Findings;
 
-#[derive(Clone)]
+/// What a route is to us.
+const STATES: [&str; 6] = ["wanted", "missing", "orphan", "duplicate", "foreign", "other"];
+
 pub(crate) struct Metrics {
     pub(crate) passes: IntCounterVec,
     pub(crate) pass_seconds: Histogram,
@@ -15,6 +19,8 @@ pub(crate) struct Metrics {
     pub(crate) suspects: IntGauge,
     routes: IntGaugeVec,
     limits: IntGaugeVec,
+    /// Of which routers these two tell.
+    routers: BTreeSet<String>,
     removed: IntCounterVec,
     put_back: IntCounter,
     failures: IntCounter,
@@ -49,6 +55,7 @@ impl Metrics {
                 "Routes that a router takes; -1 for no limit.",
                 &["router"],
             )?,
+            routers: BTreeSet::new(),
             removed: counters(
                 registry,
                 "groundcrew_routegc_removed_total",
@@ -78,22 +85,34 @@ impl Metrics {
         Ok(metrics)
     }
 
-    pub(crate) fn show_findings(&self, findings: &Findings) {
+    pub(crate) fn show_findings(&mut self, findings: &Findings) {
+        let now: BTreeSet<_> = findings.routers.iter().map(|found| found.router.as_str().to_owned()).collect();
+        for gone in self.routers.difference(&now) {
+            for state in STATES {
+                let _ = self.routes.remove_label_values(&[gone, state]);
+            }
+            let _ = self.limits.remove_label_values(&[gone]);
+        }
+        self.routers = now;
         for found in &findings.routers {
             let of = |class: &str| found.stale.iter().filter(|stale| stale.class.label() == class).count();
-            for (state, n) in [
-                ("wanted", found.wanted),
-                ("missing", found.missing.len()),
-                ("orphan", of("orphan")),
-                ("duplicate", of("duplicate")),
-                ("foreign", found.foreign.len()),
-                ("other", found.others),
-            ] {
+            let (missing, foreign) = (found.missing.len(), found.foreign.len());
+            let counts = [found.wanted, missing, of("orphan"), of("duplicate"), foreign, found.others];
+            for (state, n) in STATES.into_iter().zip(counts) {
                 self.routes.with_label_values(&[found.router.as_str(), state]).set(count(n));
             }
             let limit = found.headroom.limit.map_or(-1, |limit| limit.try_into().unwrap_or(i64::MAX));
             self.limits.with_label_values(&[found.router.as_str()]).set(limit);
         }
+    }
+
+    /// Nothing is looked at any more: somebody else leads, and what was seen last would be told for ever.
+    pub(crate) fn forget(&mut self) {
+        self.routes.reset();
+        self.limits.reset();
+        self.routers.clear();
+        self.suspects.set(0);
+        self.show_conditions(&Conditions::new());
     }
 
     pub(crate) fn show_applied(&self, applied: &Applied) {
@@ -114,4 +133,40 @@ impl Metrics {
 
 pub(crate) fn count(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::Registry;
+
+    use super::*;
+    use crate::routegc::findings::RouterFindings;
+    use crate::routegc::headroom::Headroom;
+
+    #[test]
+    fn a_router_that_is_gone_is_not_told_of_any_more() {
+        let registry = Registry::new();
+        let mut metrics = Metrics::new(&registry).unwrap();
+        let full = |router: &str| RouterFindings {
+            router: router.to_owned(),
+            wanted: 30,
+            others: 0,
+            stale: Vec::new(),
+            foreign: Vec::new(),
+            missing: Vec::new(),
+            headroom: Headroom { used: 30, missing: 0, limit: Some(30) },
+        };
+        let shown = |router: &str| {
+            let families = registry.gather();
+            let metrics = families.iter().flat_map(prometheus::proto::MetricFamily::get_metric);
+            metrics.filter(|metric| metric.get_label().iter().any(|label| label.value() == router)).count()
+        };
+        let found = |routers: Vec<RouterFindings>| Findings { lock: None, routers, pairs: Vec::new() };
+        metrics.show_findings(&found(vec![full("old"), full("new")]));
+        assert_eq!((shown("old"), shown("new")), (7, 7));
+        metrics.show_findings(&found(vec![full("new")]));
+        assert_eq!((shown("old"), shown("new")), (0, 7));
+        metrics.forget();
+        assert_eq!(shown("new"), 0);
+    }
 }

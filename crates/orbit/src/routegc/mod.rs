@@ -113,6 +113,9 @@ where
                 pause = SOON.min(interval);
             }
         }
+        if term.is_none() && !runtime.dry_run {
+            controller.status.metrics.forget();
+        }
         // Spread out, so that the collectors of many clusters do not ask one cloud at once.
         let pause = pause.mul_f64(rand::random_range(0.9..1.1));
         tokio::select! {

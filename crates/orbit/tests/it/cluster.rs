@@ -10,6 +10,7 @@ use groundcrew_orbit::routegc;
 use groundcrew_testkit::controller::{get, metric};
 use groundcrew_testkit::eventually;
 use groundcrew_testkit::kube::ControlPlane;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
@@ -174,4 +175,37 @@ async fn in_a_cluster_a_dry_run_shows_a_leader_removes_and_everybody_is_told() {
     leader.until(passes, |n| n > seen + 4.0).await;
     assert_eq!(world.routes().await, (1..=4).map(own).collect());
     leader.stop().await;
+}
+
+/// A new copy looks once, while the leader has not removed an orphan yet; what it saw must not be told for ever.
+#[tokio::test]
+async fn a_follower_tells_of_no_routes() {
+    let mut world = World::model().await;
+    for i in 1..=4 {
+        world.join(i).await;
+    }
+    world.add(&[own(9)]).await;
+    let (control_plane, client) = cluster(&world).await;
+    let namespace = control_plane.namespace("routegc").await.unwrap();
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": "groundcrew-routegc" },
+        "spec": {
+            "holderIdentity": "somebody-else", "leaseDurationSeconds": 3600, "leaseTransitions": 1,
+            "acquireTime": now, "renewTime": now,
+        },
+    });
+    let leases: Api<Lease> = Api::namespaced(client, &namespace);
+    leases.patch("groundcrew-routegc", &PatchParams::apply("test"), &Patch::Apply(lease)).await.unwrap();
+    let follower = Running::start(&world, &control_plane, &namespace, &[]).await;
+    follower.until("groundcrew_routegc_passes_total{outcome=\"ok\"}", |passes| passes > 0.5).await;
+    eventually("it has nothing to say", SOON, async || {
+        let (_, page) = get(follower.admin, "/metrics").await?;
+        anyhow::ensure!(!page.contains("groundcrew_routegc_route"), "{page}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    follower.until("groundcrew_leader_leading_bool", |leads| leads < 0.5).await;
+    follower.stop().await;
 }
