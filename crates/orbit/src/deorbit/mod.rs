@@ -130,9 +130,10 @@ fn wants_the_cluster(deorbit: &Deorbit) -> bool {
     !deorbit.spec.dry_run && deorbit.metadata.deletion_timestamp.is_none() && !ended
 }
 
-/// What a Deorbit has left, for alerts. A plan has nothing to do.
-fn left(deorbit: &Deorbit) -> i64 {
-    deorbit.status.as_ref().filter(|_| !deorbit.spec.dry_run).map_or(0, |status| status.left.into())
+/// What is left of clusters that are to go: nothing where no Deorbit is there, or not any more.
+fn left(all: &[Deorbit]) -> i64 {
+    let statuses = all.iter().filter(|one| !one.spec.dry_run).filter_map(|one| one.status.as_ref());
+    statuses.map(|status| status.left.into()).max().unwrap_or(0)
 }
 
 impl Controller {
@@ -173,7 +174,7 @@ impl Controller {
         let listed =
             listed.map_err(|_| ProviderError::new(ErrorKind::Unavailable, "cannot list Deorbits: no answer"))?;
         let mut all = listed.map_err(|error| ProviderError::from_kube("cannot list Deorbits", &error))?.items;
-        self.metrics.left.set(all.iter().map(left).max().unwrap_or(0));
+        self.metrics.left.set(left(&all));
         self.told.retain(|uid, _| all.iter().any(|one| one.metadata.uid.as_ref() == Some(uid)));
         let asked: Vec<Asked> = all
             .iter()
