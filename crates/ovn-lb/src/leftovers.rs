@@ -287,7 +287,7 @@ impl Leftovers for OvnLeftovers {
                 gib: None,
                 doubt: None,
                 kept: false,
-                command: format!("kubectl -n {} delete eip {name}", owner.key.namespace),
+                command: format!("kubectl -n {} delete eips {name}", owner.key.namespace),
                 users: vec![User::Service(owner.key)],
                 created: None,
                 name,

@@ -235,7 +235,9 @@ fn faults_of_the_eip_and_its_source_are_told_apart() {
         change(&mut eip);
         Facts { eips: Ok(vec![object(eip)]), ..whole() }
     };
-    breaks(&with_eip(|e| e["status"]["ready"] = false.into()), "eip", "not ready");
+    let unready = with_eip(|e| e["status"]["ready"] = false.into());
+    breaks(&unready, "eip", "not ready");
+    assert_eq!(first_cross(&unready).next.unwrap(), "kubectl describe eips slb-web-1 -n shop");
     breaks(&with_eip(|e| e["metadata"]["labels"] = json!({})), "eip", "does not name this Service");
     let mut other = with_eip(|e| e["status"]["ovnEIpRef"] = "eip-1".into());
     let ovn_eip = json!({ "metadata": { "name": "eip-1" }, "status": { "ready": true, "v4Ip": "192.0.2.8" } });

@@ -66,3 +66,17 @@ fn every_flag_that_a_runbook_names_exists() {
     }
     assert!(found > 10, "only {found} flags were found");
 }
+
+/// `eip` is the short name of kube-ovn's `IptablesEIP`s: where kube-ovn is, kubectl would show those instead of ours.
+#[test]
+fn no_page_and_no_hint_asks_kubectl_for_another_kind() {
+    let hints = metrics::sources(&repository("crates"));
+    for path in documents().into_iter().chain(hints) {
+        let text = fs::read_to_string(&path).unwrap();
+        for command in text.lines().flat_map(|line| line.split("kubectl ").skip(1)) {
+            let command = command.split('`').next().unwrap_or_default();
+            let asks = command.split([' ', '"']).any(|word| word == "eip");
+            assert!(!asks, "{}: write eips: kubectl {command}", path.display());
+        }
+    }
+}

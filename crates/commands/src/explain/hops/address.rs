@@ -63,6 +63,11 @@ fn name(eip: &EIp) -> &str {
     eip.metadata.name.as_deref().unwrap_or_default()
 }
 
+/// In the plural: `eip` is short for another kind of kube-ovn's.
+fn describe(eip: &EIp) -> String {
+    format!("kubectl describe eips {} -n {}", name(eip), eip.metadata.namespace.as_deref().unwrap_or_default())
+}
+
 fn holder(service: &Service, eip: &EIp, address: IpAddr) -> Finding {
     const NAME: &str = "eip";
     let (eip_name, status) = (name(eip), eip.status.clone().unwrap_or_default());
@@ -73,7 +78,7 @@ fn holder(service: &Service, eip: &EIp, address: IpAddr) -> Finding {
     if !status.ready {
         let why = status.conditions.iter().find(|each| each.type_ == condition::READY);
         let why = why.map_or_else(String::new, |why| format!(": {} ({})", why.message, why.reason));
-        let next = format!("kubectl describe eip {eip_name}");
+        let next = describe(eip);
         return Finding::bad(NAME, format!("EIp {eip_name} is not ready{why}"), next);
     }
     let (uid, service_name) = (service.metadata.uid.as_deref(), service.metadata.name.as_deref().unwrap_or_default());
@@ -96,7 +101,7 @@ fn source(facts: &Facts, eip: &EIp, address: IpAddr) -> Finding {
     let from = eip.status.as_ref().map(|status| status.ovn_eip_ref.as_str()).unwrap_or_default();
     if from.is_empty() {
         let found = format!("EIp {} does not say where it has {address} from", name(eip));
-        return Finding::bad(NAME, found, format!("kubectl describe eip {}", name(eip)));
+        return Finding::bad(NAME, found, describe(eip));
     }
     if let Ok(pools) = &facts.pools
         && pools.iter().any(|pool| pool.metadata.name.as_deref() == Some(from))
