@@ -11,6 +11,7 @@ use prometheus::{Encoder, Registry, TextEncoder};
 use tokio::net::TcpListener;
 
 use super::http::{self, text};
+use super::listen::listen;
 use super::ready::Readiness;
 
 pub(super) struct Admin {
@@ -25,8 +26,8 @@ struct State {
 }
 
 impl Admin {
-    pub(super) async fn bind(address: SocketAddr, registry: Registry, ready: Readiness) -> io::Result<Self> {
-        Ok(Self { listener: TcpListener::bind(address).await?, state: State { registry, ready } })
+    pub(super) fn bind(address: SocketAddr, registry: Registry, ready: Readiness) -> io::Result<Self> {
+        Ok(Self { listener: listen(address)?, state: State { registry, ready } })
     }
 
     pub(super) fn address(&self) -> io::Result<SocketAddr> {

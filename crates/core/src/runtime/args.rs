@@ -25,8 +25,8 @@ pub struct RuntimeArgs {
     #[arg(long, env = "GROUNDCREW_CLUSTER_ID", value_name = "ID", value_parser = cluster_id)]
     pub cluster_id: Option<String>,
 
-    /// Where /healthz, /readyz and /metrics are served
-    #[arg(long, env = "GROUNDCREW_ADMIN_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
+    /// Where /healthz, /readyz and /metrics are served; `[::]` is everybody, of IPv4 and of IPv6
+    #[arg(long, env = "GROUNDCREW_ADMIN_ADDRESS", value_name = "ADDRESS", default_value = "[::]:8080")]
     pub admin_address: SocketAddr,
 
     /// Where the status page is served, or off; without it on port 8081 of this machine alone, if that is free

@@ -4,6 +4,7 @@ mod admin;
 mod args;
 mod cluster;
 mod http;
+mod listen;
 mod logs;
 mod memory;
 mod page;
@@ -133,7 +134,6 @@ where
     // Until the controller has said what it waits for, an empty list does not mean ready.
     ready.wait_for(START, "");
     let admin = Admin::bind(args.admin_address, registry.clone(), ready.clone())
-        .await
         .map_err(|error| format!("cannot listen on {} (--admin-address): {error}", args.admin_address))?;
     let admin_address = admin.address()?;
     info!(version = env!("CARGO_PKG_VERSION"), admin = %admin_address, dry_run = args.dry_run, "{name} starts");
