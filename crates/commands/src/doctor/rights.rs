@@ -35,15 +35,22 @@ struct Right {
     lease: Option<&'static str>,
     /// The only object that a role need name.
     name: Option<&'static str>,
+    /// The flag with which it is done without.
+    unless: Option<&'static str>,
 }
 
 const fn right(verbs: &'static [&'static str], group: &'static str, resource: &'static str) -> Right {
-    Right { verbs, group, resource, own: false, lease: None, name: None }
+    Right { verbs, group, resource, own: false, lease: None, name: None, unless: None }
 }
 
 /// On one object.
 const fn named(name: &'static str, right: Right) -> Right {
     Right { name: Some(name), ..right }
+}
+
+/// Not where the controller was told this.
+const fn unless(flag: &'static str, right: Right) -> Right {
+    Right { unless: Some(flag), ..right }
 }
 
 /// In its own namespace only.
@@ -78,18 +85,26 @@ const OVN_LB: &[Right] = &[
     right(&["list", "watch"], "groundcrew.dev", "addresspools"),
     right(&["patch"], "groundcrew.dev", "addresspools/status"),
 ];
-const LB_WATCHER: &[Right] =
-    &[right(&["list", "watch", "patch"], "", "services"), SLICES, EVENTS, leader("groundcrew-lb-watcher")];
-const CLOUDSIGMA_CCM: &[Right] = &[
-    SERVICES,
-    SERVICE_STATUS,
+const LB_WATCHER: &[Right] = &[
+    right(&["list", "watch"], "", "services"),
+    unless("--report-only", right(&["patch"], "", "services")),
     SLICES,
+    EVENTS,
+    leader("groundcrew-lb-watcher"),
+];
+/// Of cloudsigma-ccm: it serves no Services.
+const NODES_ONLY: &str = "--disable-lb-ip-pool";
+const CLOUDSIGMA_CCM: &[Right] = &[
+    unless(NODES_ONLY, SERVICES),
+    unless(NODES_ONLY, SERVICE_STATUS),
+    unless(NODES_ONLY, SLICES),
     EVENTS,
     leader("groundcrew-cloudsigma-ccm"),
     right(&["list", "watch", "patch", "delete"], "", "nodes"),
     right(&["patch"], "", "nodes/status"),
-    right(&["get", "list", "watch", "create", "patch", "delete"], "groundcrew.dev", "floatingips"),
-    leases(&["list", "watch"]),
+    right(&["list", "watch"], "groundcrew.dev", "floatingips"),
+    unless(NODES_ONLY, right(&["get", "create", "patch", "delete"], "groundcrew.dev", "floatingips")),
+    unless(NODES_ONLY, leases(&["list", "watch"])),
 ];
 const NODE_AGENT: &[Right] = &[
     right(&["get", "list", "watch"], "groundcrew.dev", "floatingips"),
@@ -220,11 +235,14 @@ async fn of(client: &Client, controller: Controller, user: Option<&str>, namespa
         .buffered(4)
         .collect()
         .await;
-    let mut missing = Vec::new();
+    let (mut missing, mut excuses) = (Vec::new(), Vec::new());
     for (right, verb, may) in &answers {
         match may {
             Ok(true) => {}
-            Ok(false) => missing.push(format!("{verb} {}", full(right))),
+            Ok(false) => {
+                missing.push(format!("{verb} {}", full(right)));
+                excuses.push(right.unless);
+            }
             Err(why) => return Finding::unknown(name, why.to_string(), "ask as a user who may create access reviews"),
         }
     }
@@ -232,11 +250,18 @@ async fn of(client: &Client, controller: Controller, user: Option<&str>, namespa
     if missing.is_empty() {
         return Finding::good(name, format!("{who} may do all {} things", answers.len()));
     }
+    let found = format!("{who} may not: {}", missing.join(", "));
+    // All of them for one reason: the chart gives no more to one that is told so.
+    if let Some(flag) = excuses[0].filter(|flag| excuses.iter().all(|excuse| *excuse == Some(flag))) {
+        let next =
+            format!("nothing if the controller has {flag}, which needs none of these; else add them to its role");
+        return Finding::note(name, found).with_next(next);
+    }
     let next = match user {
         Some(_) => "install the chart's rights for it (rbac.create), or add these to its role",
         None => "ask for the controller's own account: --service-account NAMESPACE/NAME",
     };
-    Finding::bad(name, format!("{who} may not: {}", missing.join(", ")), next)
+    Finding::bad(name, found, next)
 }
 
 fn full(right: &Right) -> String {

@@ -113,3 +113,21 @@ async fn doctor_faults_no_chart_for_the_definitions_of_controllers_that_it_does_
     let next = definitions["next"].as_str().unwrap();
     assert!(next.starts_with("helm upgrade groundcrew charts/groundcrew --namespace groundcrew "), "{next}");
 }
+
+/// The chart gives less to one that does less, and that is no fault.
+#[tokio::test]
+async fn doctor_faults_no_chart_for_rights_that_a_setup_does_not_need() {
+    for (case, set, controller) in [
+        ("lb-watcher", "controllers.lb-watcher.reportOnly=true", "lb-watcher"),
+        ("cloudsigma-ccm", "controllers.cloudsigma-ccm.nodesOnly=true", "cloudsigma-ccm"),
+    ] {
+        let installed = Installed::new(case, &["--set".to_owned(), set.to_owned()]).await;
+        let account = format!("groundcrew/groundcrew-{controller}");
+        let line = ["--controllers", controller, "--lease-namespace", "groundcrew", "--service-account", &account];
+        let (report, code) = doctor(&installed, &line).await;
+        let rights = finding(&report, &format!("rights of {controller}"));
+        assert_eq!((&rights["state"], code), (&Value::from("note"), Some(0)), "{report:#}");
+        assert!(rights["found"].as_str().unwrap().contains("patch services"), "{report:#}");
+        assert!(rights["next"].as_str().unwrap().starts_with("nothing if the controller has --"), "{report:#}");
+    }
+}
