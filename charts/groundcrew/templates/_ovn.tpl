@@ -21,6 +21,12 @@
 {{- end }}
 {{- end -}}
 
+{{/* The same for people, who have the certificates in files of their own. */}}
+{{- define "groundcrew.ovn.line" -}}
+{{- $ovn := .Values.ovn }} --ovn-nb {{ join "," $ovn.northbound }}
+{{- if $ovn.tls.existingSecret }} --ovn-ca FILE --ovn-certificate FILE --ovn-key FILE{{ if $ovn.tls.anyName }} --ovn-any-name{{ end }}{{ end }}
+{{- end -}}
+
 {{- define "groundcrew.ovn.secrets" -}}
 {{- with .root.Values.ovn.tls.existingSecret -}}
 - {name: ovn-tls, secret: {{ . }}}

@@ -474,8 +474,8 @@ fn the_notes_name_the_next_commands_and_what_is_not_scraped() {
     for part in [
         "kubectl --namespace groundcrew get pods",
         "kubectl --namespace groundcrew-probes get pods",
-        "groundcrew doctor --lease-namespace groundcrew --ovn-nb tcp:192.0.2.10:6641\n",
-        "groundcrew explain service NAMESPACE/NAME",
+        "groundcrew doctor --lease-namespace groundcrew --ovn-nb tcp:192.0.2.10:6641 --cloud-conf FILE\n",
+        "groundcrew explain service NAMESPACE/NAME --ovn-nb tcp:192.0.2.10:6641\n",
         "controllers.node-agent.adminAddress='$(GROUNDCREW_NODE_IP):8090'",
         "The metrics of cloudsigma-ccm are not scraped",
     ] {
@@ -483,6 +483,9 @@ fn the_notes_name_the_next_commands_and_what_is_not_scraped() {
     }
     let hosted = notes("cloudsigma-ccm-hosted");
     assert!(hosted.contains("with a release of their own in the namespace\ngroundcrew there"), "{hosted}");
+    let tls = notes("ovn-lb-tls");
+    let certificates = "16641 --ovn-ca FILE --ovn-certificate FILE --ovn-key FILE --ovn-any-name";
+    assert_eq!(tls.matches(certificates).count(), 2, "for doctor and for explain: {tls}");
     let routes = notes("routegc");
     assert!(!routes.contains("explain") && !routes.contains("scraped") && !routes.contains("--ovn-nb"), "{routes}");
 }
