@@ -100,11 +100,16 @@
 {{- if and $probe.enabled $values.kubeconfig.existingSecret -}}
 {{- fail "controllers.net-probe.enabled: a probe works on the pod network that it runs on, so that kubeconfig.existingSecret cannot name another cluster" -}}
 {{- end -}}
+{{- range $label, $_ := $values.podLabels -}}
+{{- if regexMatch "^app\\.kubernetes\\.io/(name|instance|component|part-of)$" $label -}}
+{{- fail (printf "podLabels: pods are known by %s, which is the chart's to give; call yours otherwise" $label) -}}
+{{- end -}}
+{{- end -}}
 {{- $alerts := list -}}
 {{- range (.Files.Get "files/alerts.yaml" | fromYaml).groups -}}
 {{- range .rules -}}{{- $alerts = append $alerts .alert -}}{{- end -}}
 {{- end -}}
-{{- $named := dict "disabledAlerts" $values.prometheus.prometheusRule.disabledAlerts "overrides" (keys $values.prometheus.prometheusRule.overrides) -}}
+{{- $named := dict "disabledAlerts" $values.prometheus.prometheusRule.disabledAlerts "overrides" (keys (default dict $values.prometheus.prometheusRule.overrides)) -}}
 {{- range $value, $names := $named -}}
 {{- range $names -}}
 {{- if not (has . $alerts) -}}

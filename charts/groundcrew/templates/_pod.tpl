@@ -51,30 +51,7 @@ spec:
       imagePullPolicy: {{ $values.image.pullPolicy }}
       args:
         - {{ include "groundcrew.command" . }}
-        - {{ printf "--log=%s" $values.log | quote }}
-        - --shutdown-budget={{ $values.shutdownBudgetSeconds }}s
-        {{- with $values.clusterId }}
-        - --cluster-id={{ . }}
-        {{- end }}
-        {{- if $values.kubeconfig.existingSecret }}
-        - --kubeconfig=/etc/groundcrew/kubeconfig/{{ $values.kubeconfig.key }}
-        - --lease-namespace={{ $root.Release.Namespace }}
-        {{- with $values.kubeconfig.context }}
-        - {{ printf "--context=%s" . | quote }}
-        {{- end }}
-        {{- end }}
-        {{- if $it.dryRun }}
-        - --dry-run
-        {{- end }}
-        {{- if $hostNetwork }}
-        - {{ printf "--admin-address=%s" $it.adminAddress | quote }}
-        {{- end }}
-        {{- range include (printf "groundcrew.%s.args" .name) . | fromYamlArray }}
-        - {{ . | quote }}
-        {{- end }}
-        {{- range $it.extraArgs }}
-        - {{ . | quote }}
-        {{- end }}
+        {{- include "groundcrew.args" . | nindent 8 }}
       env:
         # Two arenas and early trimming keep what glibc holds back small after a burst.
         - {name: MALLOC_ARENA_MAX, value: "2"}
@@ -175,6 +152,47 @@ spec:
             # Of one generation: the old copies, which are about to go, say nothing about where the new ones should be.
             matchLabelKeys: [pod-template-hash]
   {{- end }}
+{{- end -}}
+
+{{/* Its flags: the chart's own, and the operator's after them. The program takes hardly one twice. */}}
+{{- define "groundcrew.args" -}}
+{{- $own := include "groundcrew.ownArgs" . -}}
+{{ $own }}
+{{- $given := list -}}
+{{- range fromYamlArray $own -}}{{- $given = append $given (splitList "=" . | first) -}}{{- end -}}
+{{- $name := .name -}}
+{{- range .controller.extraArgs }}
+{{- $flag := splitList "=" . | first }}
+{{- if has $flag $given }}
+{{- fail (printf "controllers.%s.extraArgs: the chart gives %s itself; set its value instead" $name $flag) }}
+{{- end }}
+- {{ . | quote }}
+{{- end }}
+{{- end -}}
+
+{{- define "groundcrew.ownArgs" -}}
+{{- $values := .root.Values -}}
+- {{ printf "--log=%s" $values.log | quote }}
+- --shutdown-budget={{ $values.shutdownBudgetSeconds }}s
+{{- with $values.clusterId }}
+- --cluster-id={{ . }}
+{{- end }}
+{{- if $values.kubeconfig.existingSecret }}
+- --kubeconfig=/etc/groundcrew/kubeconfig/{{ $values.kubeconfig.key }}
+- --lease-namespace={{ .root.Release.Namespace }}
+{{- with $values.kubeconfig.context }}
+- {{ printf "--context=%s" . | quote }}
+{{- end }}
+{{- end }}
+{{- if .controller.dryRun }}
+- --dry-run
+{{- end }}
+{{- if include "groundcrew.hostNetwork" . }}
+- {{ printf "--admin-address=%s" .controller.adminAddress | quote }}
+{{- end }}
+{{- range include (printf "groundcrew.%s.args" .name) . | fromYamlArray }}
+- {{ . | quote }}
+{{- end }}
 {{- end -}}
 
 {{- define "groundcrew.podSecurityContext" -}}

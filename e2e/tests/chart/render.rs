@@ -206,13 +206,67 @@ fn an_operator_leaves_out_and_changes_alerts_and_metrics() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table")]
 fn wrong_values_are_refused_with_their_path_and_the_reason() {
     for (case, set, path, reason) in [
         ("ovn-lb", "controllers.ovn-lb.replicas=two", "/controllers/ovn-lb/replicas", "want integer"),
         ("ovn-lb", "controllers.ovnLb.enabled=true", "/controllers", "'ovnLb' not allowed"),
         ("ovn-lb", "ovn.northbound={unix:/run/ovn}", "/ovn/northbound/0", "does not match"),
+        ("ovn-lb", "ovn.northbound={tcp:192.0.2.1:66411}", "/ovn/northbound/0", "does not match"),
+        ("ovn-lb", r"ovn.northbound={tcp:192.0.2.1:6641\,tcp:192.0.2.2:6641}", "/ovn/northbound/0", "does not match"),
+        ("ovn-lb", "ovn.northbound={tcp:2001:db8::1:6641}", "/ovn/northbound/0", "does not match"),
+        (
+            "ovn-lb",
+            "controllers.ovn-lb.resources.limits.memory=256MB",
+            "/controllers/ovn-lb/resources/limits/memory",
+            "does not match",
+        ),
+        ("ovn-lb", "networkPolicy.extraEgress[0].port=443", "/networkPolicy/extraEgress/0", "'port' not allowed"),
+        (
+            "ovn-lb",
+            "networkPolicy.metricsFrom[0].namespace=x",
+            "/networkPolicy/metricsFrom/0",
+            "'namespace' not allowed",
+        ),
+        ("ovn-lb", "kubeOvn.namespace=Kube", "/kubeOvn/namespace", "does not match"),
+        (
+            "routegc",
+            "controllers.routegc.podCidrs={10.244.0.0/33}",
+            "/controllers/routegc/podCidrs/0",
+            "does not match",
+        ),
+        (
+            "routegc",
+            "controllers.routegc.podCidrs={10.256.0.0/16}",
+            "/controllers/routegc/podCidrs/0",
+            "does not match",
+        ),
+        (
+            "node-agent",
+            "controllers.node-agent.adminAddress=127.0.0.1:0",
+            "/controllers/node-agent/adminAddress",
+            "pattern",
+        ),
+        (
+            "ovn-lb",
+            "controllers.ovn-lb.extraArgs={--log=debug}",
+            "controllers.ovn-lb.extraArgs",
+            "the chart gives --log itself",
+        ),
+        (
+            "node-agent",
+            "controllers.node-agent.extraArgs={--admin-address=0.0.0.0:9}",
+            "controllers.node-agent.extraArgs",
+            "the chart gives --admin-address itself",
+        ),
         ("ovn-lb", "ovn.northbound=null", "ovn.northbound", "controllers.ovn-lb needs it"),
         ("ovn-lb", "ovn.northbound={ssl:192.0.2.1:6641}", "ovn.tls.existingSecret", "certificates"),
+        ("ovn-lb", r"podLabels.app\.kubernetes\.io/name=mine", "podLabels", "pods are known by app.kubernetes.io/name"),
+        // A group or a word that is taken out altogether.
+        ("ovn-lb", "controllers.flight=null", "/controllers", "missing property 'flight'"),
+        ("ovn-lb", "prometheus=null", "at ''", "missing property 'prometheus'"),
+        ("ovn-lb", "log=null", "at ''", "missing property 'log'"),
+        ("ovn-lb", "ovn.router=null", "/ovn", "missing property 'router'"),
         ("ovn-lb", "image.repository=", "image.repository", "make image"),
         ("ovn-lb", "image.digest=sha256:beef", "/image/digest", "does not match"),
         ("ovn-lb", "clusterId=Prod_1", "/clusterId", "does not match"),
@@ -310,6 +364,19 @@ fn workload<'a>(objects: &'a [Value], controller: &str) -> &'a Value {
     let mut found =
         objects.iter().filter(|object| ["Deployment", "DaemonSet"].contains(&object["kind"].as_str().unwrap()));
     found.find(|object| object["spec"]["template"]["spec"]["containers"][0]["name"] == controller).unwrap()
+}
+
+/// Defaults that are lists or maps may be taken out.
+#[test]
+fn what_is_taken_out_is_not_there() {
+    let out =
+        ["controllers.node-agent.tolerations", "controllers.ovn-lb.resources", "prometheus.prometheusRule.overrides"];
+    let out: Vec<_> = out.iter().flat_map(|value| ["--set".to_owned(), format!("{value}=null")]).collect();
+    let all = objects(&rendered("all", &out.iter().map(String::as_str).collect::<Vec<_>>()));
+    assert!(workload(&all, "node-agent")["spec"]["template"]["spec"]["tolerations"].is_null());
+    let resources = &workload(&all, "ovn-lb")["spec"]["template"]["spec"]["containers"][0]["resources"];
+    assert!(resources.is_null(), "{resources}");
+    assert!(rules(&all).len() > 20);
 }
 
 #[test]
