@@ -9,6 +9,9 @@ use serde_json::Value;
 use crate::reference::cell;
 use crate::{metrics, queries, repository};
 
+/// What every query asks for: several releases may be in one Prometheus.
+const CHOSEN: &str = "namespace=~\"$namespace\"";
+
 fn dashboards() -> Vec<(String, Value)> {
     let directory = fs::read_dir(repository("charts/groundcrew/files/dashboards")).unwrap();
     let paths = directory.map(|entry| entry.unwrap().path());
@@ -24,7 +27,8 @@ fn dashboards() -> Vec<(String, Value)> {
 pub(crate) fn page() -> String {
     let mut page = String::from(
         "# Dashboards\n\nGrafana's, from `charts/groundcrew/files/dashboards`; the chart makes ConfigMaps of them \
-         (`dashboards.enabled`). Import the files by hand where there is no sidecar.\n",
+         (`dashboards.enabled`). Import the files by hand where there is no sidecar. Each asks for the namespaces that are chosen at its top; \
+         that part of the queries is left out here.\n",
     );
     for (name, dashboard) in dashboards() {
         let (title, about) = (dashboard["title"].as_str().unwrap(), dashboard["description"].as_str().unwrap());
@@ -32,7 +36,9 @@ pub(crate) fn page() -> String {
             .unwrap();
         for panel in panels(&dashboard) {
             let queries = panel["targets"].as_array().unwrap().iter().map(|target| target["expr"].as_str().unwrap());
-            let queries: Vec<_> = queries.map(|query| format!("`{}`", cell(query))).collect();
+            let plain =
+                queries.map(|query| query.replace(&format!("{{{CHOSEN}}}"), "").replace(&format!(", {CHOSEN}"), ""));
+            let queries: Vec<_> = plain.map(|query| format!("`{}`", cell(&query))).collect();
             let (title, about) = (panel["title"].as_str().unwrap(), panel["description"].as_str().unwrap());
             writeln!(page, "| {title} | {about} | {} |", queries.join("<br>")).unwrap();
         }
@@ -58,6 +64,8 @@ fn every_query_asks_for_metrics_that_exist() {
                 let query = target["expr"].as_str().unwrap();
                 let faults = queries::faults(query, &series);
                 assert!(faults.is_empty(), "{name}, {}: {query}: {faults:?}", panel["title"]);
+                let asked = queries::names(query).count();
+                assert_eq!(query.matches(CHOSEN).count(), asked, "{name}, {}: {query}", panel["title"]);
             }
         }
     }
@@ -68,6 +76,9 @@ fn every_panel_has_a_title_a_description_and_a_place_of_its_own() {
     for (name, dashboard) in dashboards() {
         assert_eq!(dashboard["uid"], format!("groundcrew-{name}"));
         assert_eq!(dashboard["id"], Value::Null, "{name}: Grafana gives the id");
+        let variables = dashboard["templating"]["list"].as_array().unwrap().iter();
+        let variables: Vec<_> = variables.map(|variable| variable["name"].as_str().unwrap()).collect();
+        assert_eq!(variables, ["datasource", "namespace"], "{name}");
         let mut ids = BTreeSet::new();
         let mut taken = BTreeSet::new();
         for panel in dashboard["panels"].as_array().unwrap() {

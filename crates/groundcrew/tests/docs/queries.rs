@@ -40,7 +40,7 @@ pub(crate) fn faults(query: &str, series: &BTreeMap<String, BTreeSet<String>>) -
     faults
 }
 
-fn names(query: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(crate) fn names(query: &str) -> impl Iterator<Item = (usize, &str)> {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
     let mut starts: Vec<_> =
         query.match_indices("groundcrew_").chain(query.match_indices("process_")).map(|(at, _)| at).collect();
