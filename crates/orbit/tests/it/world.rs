@@ -133,7 +133,7 @@ impl World {
         made[kind]["id"].as_str().unwrap().to_owned()
     }
 
-    /// A server at 10.180.1.<i>, with its port. Gives the port.
+    /// A server at `10.180.1.<i>`, with its port. Gives the port.
     pub(crate) async fn boot(&mut self, i: u8) -> String {
         let (name, address) = (format!("n{i}"), address(i));
         let mut port = json!({
@@ -156,7 +156,7 @@ impl World {
         port
     }
 
-    /// The same as a Node with pods in 100.100.<i>.0/24 and its route.
+    /// The same as a Node with pods in `100.100.<i>.0/24` and its route.
     pub(crate) async fn join(&mut self, i: u8) -> String {
         let port = self.boot(i).await;
         self.nodes.push(node(i));
