@@ -287,7 +287,7 @@ mod tests {
             *now = *now + self.takes;
             Ok(())
         }
-        async fn forget_udp(&self, _: IpAddr) -> Result<(), PlatformError> {
+        async fn forget_udp(&self, _: IpAddr, _: Option<std::net::SocketAddr>) -> Result<(), PlatformError> {
             Ok(())
         }
     }

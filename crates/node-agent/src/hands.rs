@@ -138,7 +138,7 @@ mod tests {
         async fn filter(&self, _: String) -> Result<(), PlatformError> {
             Ok(())
         }
-        async fn forget_udp(&self, _: IpAddr) -> Result<(), PlatformError> {
+        async fn forget_udp(&self, _: IpAddr, _: Option<std::net::SocketAddr>) -> Result<(), PlatformError> {
             Ok(())
         }
     }

@@ -186,7 +186,7 @@ impl<P: Platform> Keeper<P> {
         // Together: the next holder waits for this.
         let (revoked, forgotten, left) = tokio::join!(
             self.shared.guard.revoke(self.address),
-            self.shared.platform.forget_udp(self.address),
+            self.shared.platform.forget_udp(self.address, None),
             self.shared.nat.serve(self.address, &[]),
         );
         for done in [revoked, forgotten, left] {
@@ -283,7 +283,7 @@ impl<P: Platform> Keeper<P> {
         let times = self.standing.announced.map_or(0, |(times, _)| times);
         let times = times.saturating_add(usize::from(matches!(told, Ok(true))));
         self.standing.announced = Some((times, shared.platform.now()));
-        if first && let Err(error) = shared.platform.forget_udp(self.address).await {
+        if first && let Err(error) = shared.platform.forget_udp(self.address, None).await {
             warn!(%error, "old UDP flows may go to the wrong backend");
         }
     }

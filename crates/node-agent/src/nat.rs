@@ -1,20 +1,23 @@
 //! Balancing in the packet filter, for clusters without a service proxy: one table with all ports of the held addresses,
 //! replaced whole in one transaction, so that a connection never meets half of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use groundcrew_api::floating_ip::{NatPort, Protocol, TrafficPolicy};
 use ipnet::IpNet;
 use tokio::sync::Mutex;
+use tracing::warn;
 
 use crate::platform::{Platform, PlatformError};
 
 const TABLE: &str = "groundcrew_nat";
 /// The same on every node, so that a client keeps its backend when the address moves.
 const SEED: u32 = 0x6763_7277;
+/// The flows of more backends than these are forgotten together with all others of the address.
+const ONE_BY_ONE: usize = 8;
 
 type Ports = BTreeMap<IpAddr, Vec<NatPort>>;
 
@@ -41,7 +44,17 @@ impl<P: Platform> Nat<P> {
             changed.insert(address, wanted.to_vec());
         }
         self.platform.filter(script(&changed, &self.node)).await?;
+        let gone = departed(address, ports.get(&address).map_or(&[], Vec::as_slice), wanted, &self.node);
         *ports = changed;
+        drop(ports);
+        // The rules are for the first packet of a flow, and what is sent keeps a flow alive.
+        let few = !wanted.is_empty() && gone.len() <= ONE_BY_ONE;
+        let gone: BTreeSet<_> = gone.into_iter().map(|backend| few.then_some(backend)).collect();
+        for backend in gone {
+            if let Err(error) = self.platform.forget_udp(address, backend).await {
+                warn!(%error, ?backend, "old UDP flows may go to a backend that is gone");
+            }
+        }
         Ok(())
     }
 
@@ -78,9 +91,12 @@ fn script(ports: &Ports, node: &str) -> String {
                 continue;
             }
             let _ = writeln!(translate, "    {arriving} {}", one.translation(&backends));
-            if port.external_traffic_policy == TrafficPolicy::Cluster {
-                let _ = writeln!(masquerade, "    {} masquerade", one.matches_translated());
-            }
+            let _ = match port.external_traffic_policy {
+                TrafficPolicy::Cluster => writeln!(masquerade, "    {} masquerade", one.matches_translated()),
+                TrafficPolicy::Local => {
+                    writeln!(masquerade, "    {} {} masquerade", one.matches_translated(), one.to_itself(&backends))
+                }
+            };
         }
     }
     // Before kube-proxy's chains, which have the usual priorities.
@@ -94,6 +110,17 @@ fn script(ports: &Ports, node: &str) -> String {
         let _ = write!(script, "table inet {TABLE} {{\n{body}}}\n");
     }
     script
+}
+
+/// Backends of UDP ports that are not used any more.
+fn departed(address: IpAddr, before: &[NatPort], after: &[NatPort], node: &str) -> BTreeSet<SocketAddr> {
+    let used = |ports: &[NatPort]| -> BTreeSet<(u16, SocketAddr)> {
+        let ports = ports.iter().filter(|port| port.protocol == Protocol::Udp);
+        let backends =
+            ports.flat_map(|port| Port { address, port }.backends(node).into_iter().map(|to| (port.port, to)));
+        backends.map(|(port, to)| (port, to.into())).collect()
+    };
+    used(before).difference(&used(after)).map(|(_, backend)| *backend).collect()
 }
 
 struct Port<'a> {
@@ -153,6 +180,14 @@ impl Port<'_> {
         format!(
             "meta l4proto {protocol} ct status dnat ct original {family} daddr {address} ct original proto-dst {port}"
         )
+    }
+
+    /// Matches backends that were sent to themselves: they would not believe a packet from their own address.
+    fn to_itself(&self, backends: &[(IpAddr, u16)]) -> String {
+        let family = self.family();
+        let addresses: BTreeSet<_> = backends.iter().map(|(address, _)| format!("{address} . {address}")).collect();
+        let addresses: Vec<_> = addresses.into_iter().collect();
+        format!("{family} saddr . {family} daddr {{ {} }}", addresses.join(", "))
     }
 
     fn translation(&self, backends: &[(IpAddr, u16)]) -> String {
@@ -218,7 +253,12 @@ mod tests {
         local.external_traffic_policy = TrafficPolicy::Local;
         let script = of(vec![local.clone()]);
         assert!(script.contains("mod 1 map { 0 : 10.0.0.1 . 53 }"), "{script}");
-        assert!(!script.contains("masquerade"), "{script}");
+        let masquerades: Vec<_> = script.lines().filter(|line| line.contains("masquerade")).collect();
+        assert_eq!(masquerades.len(), 1, "{script}");
+        assert!(
+            masquerades[0].ends_with("ip saddr . ip daddr { 10.0.0.1 . 10.0.0.1 } masquerade"),
+            "only who calls itself"
+        );
         local.backends.remove(0);
         assert!(of(vec![local]).contains("udp dport 80 reject\n"));
     }
@@ -247,5 +287,20 @@ mod tests {
         let mut sticky = port(Protocol::Sctp, &[("10.0.0.1", 1, "a")]);
         sticky.affinity_seconds = Some(10_800);
         assert!(of(vec![sticky]).contains("jhash ip saddr mod 1 seed 0x67637277 map"));
+    }
+    #[test]
+    fn who_is_forgotten_is_a_udp_backend_that_no_port_uses_any_more() {
+        let address = IpAddr::from([192, 0, 2, 7]);
+        let both = [("10.0.0.1", 53, "a"), ("10.0.0.2", 53, "b")];
+        let gone = |before: NatPort, after: Option<NatPort>| departed(address, &[before], after.as_slice(), "a");
+        let to = |text: &str| BTreeSet::from([text.parse().unwrap()]);
+        let udp = |backends| port(Protocol::Udp, backends);
+        assert_eq!(gone(udp(&both), Some(udp(&both[1..]))), to("10.0.0.1:53"));
+        assert_eq!(gone(udp(&both[1..]), Some(udp(&both))), BTreeSet::new(), "one that comes takes nothing away");
+        assert_eq!(gone(udp(&both[..1]), None), to("10.0.0.1:53"), "the port is gone");
+        let tcp = |backends| port(Protocol::Tcp, backends);
+        assert_eq!(gone(tcp(&both), Some(tcp(&[]))), BTreeSet::new(), "who talks over TCP is told by its end");
+        let local = NatPort { external_traffic_policy: TrafficPolicy::Local, ..udp(&both) };
+        assert_eq!(gone(udp(&both), Some(local)), to("10.0.0.2:53"), "on another node");
     }
 }

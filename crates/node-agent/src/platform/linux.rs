@@ -1,7 +1,7 @@
 //! The real machine.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use groundcrew_core::leader::Moment;
@@ -95,9 +95,13 @@ impl Platform for Linux {
         programs::run("nft", &["-f", "-"], &script).await
     }
 
-    async fn forget_udp(&self, address: IpAddr) -> Result<(), PlatformError> {
+    async fn forget_udp(&self, address: IpAddr, backend: Option<SocketAddr>) -> Result<(), PlatformError> {
         let (family, address) = (if address.is_ipv4() { "ipv4" } else { "ipv6" }, address.to_string());
-        let args = ["-D", "-f", family, "-p", "udp", "--orig-dst", &address];
+        let backend = backend.map(|backend| (backend.ip().to_string(), backend.port().to_string()));
+        let mut args = vec!["-D", "-f", family, "-p", "udp", "--orig-dst", &address];
+        if let Some((ip, port)) = &backend {
+            args.extend(["--reply-src", ip, "--reply-port-src", port]);
+        }
         match programs::run("conntrack", &args, "").await {
             // It calls it a failure that there was nothing to delete.
             Err(PlatformError::Program { said, .. }) if said.contains("0 flow entries") => Ok(()),

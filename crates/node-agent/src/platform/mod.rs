@@ -5,7 +5,7 @@ mod netlink;
 mod packet;
 mod programs;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use groundcrew_core::leader::Moment;
@@ -62,6 +62,11 @@ pub(crate) trait Platform: Send + Sync + 'static {
     /// Runs a script of nftables: all of it or nothing.
     fn filter(&self, script: String) -> impl Future<Output = Result<(), PlatformError>> + Send;
 
-    /// Forgets who talks to the address over UDP: such talk never ends by itself, and goes on to a backend that is gone.
-    fn forget_udp(&self, address: IpAddr) -> impl Future<Output = Result<(), PlatformError>> + Send;
+    /// Forgets who talks to the address over UDP, or of those the ones that were sent to this backend: such talk never ends by
+    /// itself, and goes on to a backend that is gone.
+    fn forget_udp(
+        &self,
+        address: IpAddr,
+        backend: Option<SocketAddr>,
+    ) -> impl Future<Output = Result<(), PlatformError>> + Send;
 }

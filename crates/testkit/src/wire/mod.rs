@@ -6,7 +6,7 @@
 //! ```
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -76,7 +76,7 @@ impl Wire {
                 .await?;
             switch.ip(["link", "set", &name, "master", "bridge", "up"]).await?;
             netns.ip(["address", "add", &format!("{address}/24"), "dev", "eth0"]).await?;
-            netns.ip(["address", "add", &format!("2001:db8:51::{last:x}/64"), "dev", "eth0", "nodad"]).await?;
+            netns.ip(["address", "add", &format!("{}/64", address_v6(last)), "dev", "eth0", "nodad"]).await?;
             netns.ip(["link", "set", "eth0", "up"]).await?;
             Ok(Machine { name, address, mac, netns, forwards: Vec::new(), dir: dir.path().to_owned() })
         };
@@ -216,6 +216,12 @@ impl Machine {
         self.address
     }
 
+    /// Its own IPv6 address.
+    #[must_use]
+    pub fn address_v6(&self) -> Ipv6Addr {
+        address_v6(self.address.octets()[3])
+    }
+
     /// The hardware address of its `eth0`.
     #[must_use]
     pub fn mac(&self) -> &str {
@@ -275,6 +281,10 @@ impl Machine {
         self.forwards.push(Forward { carrier: carrier.abort_handle(), _inside: inside });
         Ok(())
     }
+}
+
+fn address_v6(last: u8) -> Ipv6Addr {
+    Ipv6Addr::new(0x2001, 0xdb8, 0x51, 0, 0, 0, 0, last.into())
 }
 
 /// The clock of [`Answer`] and [`Request`].
