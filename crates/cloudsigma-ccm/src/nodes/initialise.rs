@@ -84,9 +84,14 @@ pub(crate) fn is_new(node: &Node) -> bool {
 
 /// Whether a node without a providerID is this server: by its name, which anybody can give, and by an address.
 pub(crate) fn is_of(node: &Node, server: &Server) -> bool {
-    let given = node.annotations().get(PROVIDED_IP).and_then(|ip| ip.parse().ok());
-    let own: BTreeSet<IpAddr> = super::addresses(node).into_iter().chain(given).collect();
+    let own: BTreeSet<IpAddr> = super::addresses(node).into_iter().chain(given(node)).collect();
     server.name == node.name_any() && server.nics().iter().any(|nic| !nic.addresses.is_disjoint(&own))
+}
+
+/// The addresses that kubelet was told are its own: one, or one of each family.
+fn given(node: &Node) -> Vec<IpAddr> {
+    let text = node.annotations().get(PROVIDED_IP).map(String::as_str).unwrap_or_default();
+    text.split(',').filter_map(|ip| ip.trim().parse().ok()).collect()
 }
 
 /// `floating` are addresses that move between nodes: never one of a node's own, whatever NIC has them.
@@ -156,23 +161,24 @@ fn labels(server: &Server, site: &Site) -> Vec<(&'static str, String)> {
 }
 
 fn status(node: &Node, server: &Server, floating: &BTreeSet<IpAddr>) -> Option<Value> {
-    let given = node.annotations().get(PROVIDED_IP).and_then(|ip| ip.parse::<IpAddr>().ok());
-    let mut found: Vec<IpAddr> = Vec::new();
-    for nic in server.nics() {
-        found.extend(nic.addresses.iter().filter(|address| !floating.contains(address)));
-    }
+    let given = given(node);
+    let nics = server.nics();
+    let at_the_cloud: Vec<_> =
+        nics.iter().flat_map(|nic| &nic.addresses).copied().filter(|address| !floating.contains(address)).collect();
     let known = node.status.as_ref().and_then(|status| status.addresses.as_ref());
     let known: Vec<_> = known.into_iter().flatten().map(|a| (a.type_.clone(), a.address.clone())).collect();
-    if found.is_empty() {
+    let is_known = known.iter().any(|(kind, _)| kind != "Hostname");
+    if at_the_cloud.is_empty() && (given.is_empty() || is_known) {
         // A NIC in manual mode has no address that the cloud knows; nor has a server that is stopped.
         return None;
     }
-    if let Some(given) = given {
-        // What kubelet was told comes first of its kind. One that the cloud does not know is still the node's own.
-        found.retain(|address| *address != given);
-        found.insert(0, given);
+    // What kubelet was told comes first of its kind. One that the cloud does not know is still the node's own.
+    let mut found = given;
+    for address in at_the_cloud {
+        if !found.contains(&address) {
+            found.push(address);
+        }
     }
-    found.dedup();
     let mut wanted = vec![("Hostname".to_owned(), hostname(node))];
     wanted.extend(found.iter().map(|address| {
         let kind = if is_private(*address) { "InternalIP" } else { "ExternalIP" };
@@ -302,6 +308,7 @@ mod tests {
             node
         };
         assert!(is_of(&named("203.0.113.4"), &server("running", &["203.0.113.4"])));
+        assert!(is_of(&named("203.0.113.4,2001:db8::4"), &server("running", &["203.0.113.4"])), "one of each family");
         assert!(!is_of(&named("203.0.113.5"), &server("running", &["203.0.113.4"])), "another address");
         let other = Node {
             metadata: ObjectMeta { name: Some("n9".into()), ..named("203.0.113.4").metadata },
@@ -329,6 +336,25 @@ mod tests {
     #[test]
     fn what_is_known_stays_when_the_cloud_knows_no_address() {
         assert_eq!(changes(&new_node(), &server("running", &[]), &BTreeSet::new()).status, None);
+        let own = json!([{ "type": "ExternalIP", "address": "203.0.113.5" }]);
+        let known = node(json!({ "metadata": { "annotations": { ACCOUNT: HERE, PROVIDED_IP: "10.0.0.4" } },
+            "status": { "addresses": own } }));
+        assert_eq!(changes(&known, &server("running", &[]), &BTreeSet::new()).status, None);
+    }
+
+    /// Its NIC is in manual mode, and an older kubelet leaves its addresses to us.
+    #[test]
+    fn a_node_without_any_address_has_the_ones_that_kubelet_was_given() {
+        let told =
+            node(json!({ "metadata": { "annotations": { ACCOUNT: HERE, PROVIDED_IP: "203.0.113.5,2001:db8::5" } } }));
+        let status = changes(&told, &server("running", &[]), &BTreeSet::new()).status.unwrap();
+        let expected = json!([
+            { "type": "Hostname", "address": "n1" },
+            { "type": "ExternalIP", "address": "203.0.113.5" },
+            { "type": "ExternalIP", "address": "2001:db8::5" },
+            { "type": "InternalIP", "address": "203.0.113.5" },
+        ]);
+        assert_eq!(status["status"]["addresses"], expected);
     }
 
     #[test]
@@ -351,8 +377,13 @@ mod tests {
     #[test]
     fn the_address_that_kubelet_was_given_comes_first() {
         let told = node(json!({ "metadata": { "annotations": { ACCOUNT: HERE, PROVIDED_IP: "203.0.113.5" } } }));
-        let changes = changes(&told, &server("running", &["203.0.113.4", "203.0.113.5"]), &BTreeSet::new());
+        let changes = self::changes(&told, &server("running", &["203.0.113.4", "203.0.113.5"]), &BTreeSet::new());
         let status = changes.status.unwrap();
         assert_eq!(status["status"]["addresses"][1]["address"], "203.0.113.5");
+        let both =
+            node(json!({ "metadata": { "annotations": { ACCOUNT: HERE, PROVIDED_IP: "10.0.0.4, 2001:db8::5" } } }));
+        let status = self::changes(&both, &server("running", &["203.0.113.4"]), &BTreeSet::new()).status.unwrap();
+        let addresses: Vec<_> = (1..4).map(|n| status["status"]["addresses"][n]["address"].clone()).collect();
+        assert_eq!(addresses, ["10.0.0.4", "2001:db8::5", "203.0.113.4"]);
     }
 }
