@@ -112,14 +112,18 @@ impl Addresses {
     }
 
     /// Holds an address of each family: the one that is published or marked, the one that is shared, the one that was asked
-    /// for, or any that is free.
-    pub(crate) async fn hold(&self, ask: &AddressAsk, term: &Term) -> Result<Vec<IpAddr>, Error> {
+    /// for, or any that is free. Who has one already keeps it although there is none of another family, and why there is none.
+    pub(crate) async fn hold(&self, ask: &AddressAsk, term: &Term) -> Result<(Vec<IpAddr>, Option<Error>), Error> {
         let pool = pool(ask)?;
-        let mut held = Vec::new();
+        let (mut held, mut lacking) = (Vec::new(), None);
         for v6 in families(ask.families).iter().copied() {
-            held.push(self.hold_one(ask, pool, v6, term).await?);
+            let lives = ask.current.is_empty() || ask.current.iter().any(|address| address.is_ipv6() == v6);
+            match self.hold_one(ask, pool, v6, term).await {
+                Err(error) if !lives => lacking = Some(error),
+                one => held.push(one?),
+            }
         }
-        Ok(held)
+        Ok((held, lacking))
     }
 
     async fn hold_one(&self, ask: &AddressAsk, pool: Pool, v6: bool, term: &Term) -> Result<IpAddr, Error> {
@@ -171,7 +175,7 @@ impl Addresses {
                 let why = || self.summary(&service, pool, v6, &inventory, &rules);
                 return Err(late
                     .or(perhaps.map(|address| Error::Outrun { address }))
-                    .unwrap_or_else(|| Error::PoolEmpty { pool, why: why() }));
+                    .unwrap_or_else(|| Error::PoolEmpty { pool, v6, why: why() }));
             };
             let address = reserved.address;
             match self.claim(address, ask, false, term).await {
@@ -254,6 +258,9 @@ impl Addresses {
             Err(Error::Cloud(error)) if error.kind() == Kind::NotFound => {}
             Err(error) => return Err(error),
         }
+        let mut book = self.book();
+        book.living.entry(address).or_default().remove(&owner.uid);
+        book.living.retain(|_, owners| !owners.is_empty());
         Ok(())
     }
 
@@ -384,7 +391,7 @@ fn may_be_marked(error: &Error) -> bool {
 }
 
 /// Whether each address that is wanted is IPv6, in order.
-fn families(families: Families) -> &'static [bool] {
+pub(crate) fn families(families: Families) -> &'static [bool] {
     match families {
         Families::V4 => &[false],
         Families::V6 => &[true],

@@ -24,8 +24,8 @@ pub(crate) enum Error {
     NothingToShare { with: String },
     #[error("{address} {why}")]
     Unfit { address: IpAddr, why: Unfit },
-    #[error("no free address in the {pool} pool: {why}")]
-    PoolEmpty { pool: Pool, why: String },
+    #[error("no free {} address in the {pool} pool: {why}", if *v6 { "IPv6" } else { "IPv4" })]
+    PoolEmpty { pool: Pool, v6: bool, why: String },
     #[error("{address} was, or may have been, taken by another cluster at the same moment; trying again")]
     Outrun { address: IpAddr },
     #[error(

@@ -25,7 +25,7 @@ use jiff::Timestamp;
 use tokio::sync::broadcast;
 use tracing::{info, warn};
 
-use crate::addresses::{Addresses, KEEP, keeps, pool};
+use crate::addresses::{Addresses, KEEP, families, keeps, pool};
 use crate::client::Kind;
 use crate::error::Error;
 use crate::floating::{self, Floating, Word, claimed, owner, unusable, word};
@@ -171,7 +171,16 @@ impl CloudSigma {
     fn differences(&self, want: &Wanted, inventory: &Inventory) -> Vec<Difference> {
         let owner = want.owner();
         let mut differences = Vec::new();
-        for address in &want.addresses {
+        for v6 in families(want.ask.families) {
+            if !want.addresses.iter().any(|address| address.is_ipv6() == *v6) {
+                let family = if *v6 { "IPv6" } else { "IPv4" };
+                differences.push(difference("address", format!("an {family} address"), "none".into()));
+            }
+        }
+        for address in self.surplus(want, inventory) {
+            differences.push(difference("address", format!("no address like {address}"), "it is held".into()));
+        }
+        for address in want.addresses.iter().filter(|address| want.ask.families.contains(**address)) {
             let claim = match inventory.ips.get(address).map(|ip| self.addresses.mark(ip)) {
                 Some(Mark::Ours(claim)) if claim.owners.contains_key(&owner.uid) => claim,
                 // Said as a caveat: there is nothing to put right.
@@ -197,6 +206,38 @@ impl CloudSigma {
             }
         }
         differences
+    }
+
+    /// A `FloatingIP` for each address, as all who share it want it. The account by which that was found.
+    async fn ensure_objects(&self, want: &Wanted, term: &Term) -> Result<Arc<Inventory>, Error> {
+        self.wishes.set(want);
+        let inventory = self.addresses.read()?;
+        for address in &want.addresses {
+            let claim = match inventory.ips.get(address).map(|ip| self.addresses.mark(ip)) {
+                Some(Mark::Ours(claim)) => claim,
+                _ => Claim::default(),
+            };
+            let nat = self.nat(*address, &claim);
+            if !self.floating.suits(*address, &claim, nat.as_deref()) {
+                self.floating.ensure(*address, want.owner(), nat.as_deref(), term).await?;
+            }
+        }
+        Ok(inventory)
+    }
+
+    /// What is there for this Service in a family that it asks for no more.
+    fn surplus(&self, want: &Wanted, inventory: &Inventory) -> Vec<IpAddr> {
+        let mut held = self.held_by(want.owner(), inventory);
+        held.retain(|address| !want.ask.families.contains(*address));
+        held
+    }
+
+    async fn release_held(&self, address: IpAddr, owner: &Owner, term: &Term) -> Result<(), Error> {
+        self.awaited().remove(&address);
+        self.troubles.set(address, None);
+        self.release_one(address, owner, term).await?;
+        info!(%address, %owner, "released");
+        Ok(())
     }
 
     /// Takes an address from whoever answers on it, and then its mark. Each step is found again by who comes after a crash.
@@ -307,21 +348,18 @@ impl LoadBalancers for CloudSigma {
 
     async fn hold(&self, want: &Wanted, term: &Term) -> Result<Held, ProviderError> {
         self.give_back_unusable(want, term).await?;
-        Ok(Held { addresses: self.addresses.hold(&want.ask, term).await? })
+        let (addresses, lacking) = self.addresses.hold(&want.ask, term).await?;
+        let Some(error) = lacking else { return Ok(Held { addresses }) };
+        // What it has is kept right all the same.
+        self.ensure_objects(&Wanted { addresses, ..want.clone() }, term).await?;
+        Err(error.into())
     }
 
     async fn ensure(&self, want: &Wanted, term: &Term) -> Result<Reachable, ProviderError> {
-        self.wishes.set(want);
-        let inventory = self.addresses.read()?;
-        for address in &want.addresses {
-            let claim = match inventory.ips.get(address).map(|ip| self.addresses.mark(ip)) {
-                Some(Mark::Ours(claim)) => claim,
-                _ => Claim::default(),
-            };
-            let nat = self.nat(*address, &claim);
-            if !self.floating.suits(*address, &claim, nat.as_deref()) {
-                self.floating.ensure(*address, want.owner(), nat.as_deref(), term).await?;
-            }
+        let inventory = self.ensure_objects(want, term).await?;
+        // Before it is unpublished: after that nobody would look for it any more.
+        for address in self.surplus(want, &inventory) {
+            self.release_held(address, want.owner(), term).await?;
         }
         Ok(self.reachable(want, &inventory)?)
     }
@@ -332,10 +370,7 @@ impl LoadBalancers for CloudSigma {
         // On half a view something would be left behind.
         let inventory = self.addresses.read_whole().await?;
         for address in self.held_by(owner, &inventory) {
-            self.awaited().remove(&address);
-            self.troubles.set(address, None);
-            self.release_one(address, owner, term).await?;
-            info!(%address, %owner, "released");
+            self.release_held(address, owner, term).await?;
         }
         self.addresses.forget(owner.uid);
         Ok(())

@@ -52,11 +52,19 @@ impl Wishes {
         Self { of: Mutex::default(), changed: watch::Sender::new(0), balance }
     }
 
+    /// An address of a family that is not asked for any more may still be published, and is wanted no more.
     pub(crate) fn set(&self, want: &Wanted) {
         let (uid, wish) = (want.owner().uid, Wish::new(want, self.balance));
+        let is_asked_for = |address: &IpAddr| want.ask.families.contains(*address);
         let mut news = false;
         let mut of = self.lock();
-        for address in &want.addresses {
+        of.retain(|address, wishes| {
+            if !is_asked_for(address) {
+                news |= wishes.remove(&uid).is_some();
+            }
+            !wishes.is_empty()
+        });
+        for address in want.addresses.iter().filter(|address| is_asked_for(address)) {
             let before = of.entry(*address).or_default().insert(uid, wish.clone());
             news |= before.as_ref() != Some(&wish);
         }

@@ -154,6 +154,11 @@ impl Lab {
         [198, 18, self.net, n].into()
     }
 
+    /// The IPv6 address of that number.
+    pub(crate) fn ip_v6(&self, n: u16) -> IpAddr {
+        [0x2001, 0xdb8, 0x18, self.net.into(), 0, 0, 0, n].into()
+    }
+
     pub(crate) fn add_ips(&self, numbers: impl IntoIterator<Item = u8>) {
         self.cloud.account(|account| numbers.into_iter().for_each(|n| account.add_ip(self.ip(n))));
     }
@@ -206,9 +211,12 @@ impl Lab {
     fn program(&self, flags: &[&str]) -> Program {
         let kubeconfig = self.control_plane.kubeconfig_path().to_str().unwrap();
         let (class, url) = (self.class(), self.cloud.url());
-        let mut line =
-            vec!["test", "--kubeconfig", kubeconfig, "--admin-address", "127.0.0.1:0", "--no-leader-election"];
+        let mut line = vec!["test", "--admin-address", "127.0.0.1:0", "--no-leader-election"];
         line.extend(["--lease-namespace", &self.namespace]);
+        // Unless it has a way of its own to the API server.
+        if !flags.contains(&"--kubeconfig") {
+            line.extend(["--kubeconfig", kubeconfig]);
+        }
         // Unless it is another cluster's.
         if !flags.contains(&"--cluster-id") {
             line.extend(["--cluster-id", &self.namespace, "--class", &class]);

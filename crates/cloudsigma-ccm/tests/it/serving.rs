@@ -1,15 +1,17 @@
 //! Services from their creation to their deletion.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::Duration;
 
+use groundcrew_api::floating_ip::FloatingIP;
 use groundcrew_cloudsigma_ccm::CloudSigmaLeftovers;
 use groundcrew_cloudsigma_ccm::client::{Client, Config, Credentials, Secret};
 use groundcrew_core::leader::Term;
 use groundcrew_core::provider::Leftovers;
-use groundcrew_testkit::cloudsigma::{CLIENT_ID, CLIENT_SECRET, PASSWORD, USER};
+use groundcrew_testkit::cloudsigma::{Account, CLIENT_ID, CLIENT_SECRET, PASSWORD, USER};
 use groundcrew_testkit::eventually;
-use k8s_openapi::api::core::v1::{self, Namespace};
+use k8s_openapi::api::core::v1::{self, Namespace, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -198,6 +200,60 @@ async fn thirty_ports_and_two_protocols_on_one_port_are_one_address() {
     let status = lab.services().get("many").await.unwrap().status.unwrap();
     let ingress = status.load_balancer.unwrap().ingress.unwrap();
     assert_eq!((ingress.len(), ingress[0].ip_mode.as_deref()), (1, Some("VIP")));
+    controller.stop().await;
+}
+
+fn addresses(service: &Service) -> Vec<IpAddr> {
+    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
+    status.into_iter().flatten().filter_map(|ingress| ingress.ip.as_ref()?.parse().ok()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_gets_an_address_of_each_family_it_asks_for_and_gives_back_the_one_it_asks_for_no_more() {
+    let lab = Lab::new("cs-family", 2).await;
+    lab.add_ips([1]);
+    let (v4, v6) = (lab.ip(1), lab.ip_v6(1));
+    let controller = lab.controller(&["--nat"]).await;
+    lab.create("web", json!({}), json!({})).await;
+    lab.slice("web", &[lab.node(1)]).await;
+    assert_eq!(lab.until_served("web").await, v4);
+    let before = lab.cloud.snapshot();
+    let set = async |policy: &str| {
+        let patch = json!({ "spec": { "ipFamilyPolicy": policy } });
+        lab.services().patch("web", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    };
+    let until_has = async |expected: &[IpAddr]| {
+        let what = format!("web has {expected:?}");
+        lab.until("web", &what, |service| (addresses(service) == expected).then_some(())).await;
+    };
+    let backends = async || lab.floating(v4).await.spec.nat.first().map_or(0, |port| port.backends.len());
+
+    // There is none yet: that is told, and what it has is kept right.
+    set("RequireDualStack").await;
+    let message = lab.until_reason("web", "PoolEmpty").await;
+    assert!(message.contains("IPv6"), "{message}");
+    lab.slice("web", &[lab.node(1), lab.node(2)]).await;
+    eventually("its backends follow", SOON, async || match backends().await {
+        2 => Ok(()),
+        count => Err(count),
+    })
+    .await
+    .unwrap();
+    until_has(&[v4]).await;
+    lab.cloud.account(|account| account.add_ip(v6));
+    until_has(&[v4, v6]).await;
+    lab.until_held(v6, |_| true).await;
+
+    set("SingleStack").await;
+    until_has(&[v4]).await;
+    assert!(lab.floating_ips().get_opt(&FloatingIP::name_of(v6)).await.unwrap().is_none());
+    assert_eq!(lab.cloud.ip(v6).unwrap()["meta"], json!({}));
+    let ours = |account: &Account| account.ips[&v4.to_string()].clone();
+    assert_eq!(ours(&lab.cloud.snapshot()), ours(&before), "the other one is as it was");
+
+    // Another one may have it by then.
+    lab.create("other", json!({ "ipFamilies": ["IPv6"] }), json!({})).await;
+    assert_eq!(lab.until_served("other").await, v6);
     controller.stop().await;
 }
 
