@@ -25,6 +25,8 @@ pub(crate) struct Address {
     pub(crate) rests: bool,
     /// The holder has no interface for it, or one without a link: it lives, but nothing reaches the address there.
     pub(crate) unreachable: bool,
+    /// The holder was told another NIC than its server has for it now.
+    pub(crate) other_nic: bool,
 }
 
 /// What is known of a node's agent.
@@ -88,6 +90,8 @@ pub(crate) enum Reason {
     NoLocalEndpoint,
     /// Its node's link is down.
     LinkDown,
+    /// It stays where it is; its node is told another NIC.
+    OtherNic,
     /// It stays where it is; an earlier holder's word is taken back.
     Settled,
 }
@@ -102,6 +106,7 @@ impl Reason {
             Self::Unfit => "unfit",
             Self::NoLocalEndpoint => "no_local_endpoint",
             Self::LinkDown => "link_down",
+            Self::OtherNic => "other_nic",
             Self::Settled => "settled",
         }
     }
@@ -128,6 +133,7 @@ impl Move {
             (Some(from), Some(to)) if from != to => Some(format!("~ holder {from} becomes {to} ({why})")),
             (None, Some(to)) => Some(format!("+ holder {to} ({why})")),
             (Some(from), None) => Some(format!("- holder {from} ({why})")),
+            (Some(_), Some(to)) if self.reason == Reason::OtherNic => Some(format!("~ NIC of holder {to}")),
             _ => None,
         };
         let evicted = self.evict.as_ref().map(|node| format!("- claim of {node}, which answers for nothing any more"));
@@ -162,7 +168,17 @@ pub(crate) fn decide(addresses: &BTreeMap<IpAddr, Address>, nodes: &BTreeMap<Arc
         // Who was evicted before needs no second word.
         let evict =
             address.claimed.clone().filter(|claimed| gone(claimed) && Some(claimed) != address.evicted.as_ref());
-        let Some(reason) = reason(*ip, address, nodes, braked) else {
+        let reason = reason(*ip, address, nodes, braked);
+        if let Some(holder) = address.holder.as_ref().filter(|holder| has_other_nic(*ip, address, holder, nodes))
+            && matches!(reason, None | Some(Reason::LinkDown))
+        {
+            let evict = evict.filter(|claimed| claimed != holder);
+            let (from, to) = (Some(holder.clone()), Some(holder.clone()));
+            let (reason, blind) = (Reason::OtherNic, !address.wanted);
+            decision.moves.push(Move { address: *ip, from, to, evict, reason, blind });
+            continue;
+        }
+        let Some(reason) = reason else {
             let other = evict.filter(|claimed| Some(claimed) != address.holder.as_ref());
             if other.is_some() {
                 let holder = address.holder.clone();
@@ -231,6 +247,12 @@ fn reason(ip: IpAddr, address: &Address, nodes: &BTreeMap<Arc<str>, Node>, brake
     }
     let elsewhere = address.local.as_ref().is_some_and(|nodes| !nodes.contains(holder));
     (elsewhere && !address.rests).then_some(Reason::NoLocalEndpoint)
+}
+
+/// Whether its node, which lives, should have it on another NIC. One whose interface is gone may have just got another.
+fn has_other_nic(ip: IpAddr, address: &Address, holder: &Arc<str>, nodes: &BTreeMap<Arc<str>, Node>) -> bool {
+    let may_have = |node: &Node| node.agent == Agent::Alive && !node.stopped && !node.is_unfit(ip);
+    address.other_nic && nodes.get(holder).is_some_and(may_have)
 }
 
 fn may_hold(ip: IpAddr, name: &Arc<str>, node: &Node, address: &Address) -> bool {
@@ -388,6 +410,21 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_has_another_nic_for_its_address_is_told_and_keeps_it() {
+        let replaced = |n| Address { other_nic: true, unreachable: true, ..held(n) };
+        for agents in [&[Agent::Alive][..], &[Agent::Alive; 3]] {
+            let decision = one(replaced(1), &nodes(agents));
+            assert_eq!(moved(&decision), Some((Some(name(1)), None, Reason::OtherNic)));
+            assert_eq!(decision.moves[0].lines(), ["~ NIC of holder n1"]);
+        }
+        let decision = one(replaced(1), &nodes(&[Agent::Silent, Agent::Alive, Agent::Alive]));
+        assert_eq!(moved(&decision).map(|(.., reason)| reason), Some(Reason::Silent), "it does not live");
+        let mut nodes = nodes(&[Agent::Alive; 2]);
+        nodes.get_mut(&name(1)).unwrap().unfit = Some("excluded");
+        assert_eq!(moved(&one(replaced(1), &nodes)).map(|(.., reason)| reason), Some(Reason::LinkDown), "it should go");
+    }
+
+    #[test]
     fn a_dynamic_address_never_moves() {
         let pinned = Address { pinned: true, ..held(1) };
         assert_eq!(one(pinned, &nodes(&[Agent::Silent, Agent::Alive])).moves, []);
@@ -431,11 +468,12 @@ mod tests {
         fn any_address()(
             holder in prop::option::of(0u8..6), claimed in prop::option::of(0u8..6), evicted in prop::option::of(0u8..6),
             wanted: bool, local in prop::option::of(prop::collection::btree_set(0u8..6, 1..3)),
-            pinned: bool, rests: bool, unreachable: bool,
+            pinned: bool, rests: bool, unreachable: bool, other_nic: bool,
         ) -> Address {
             Address {
                 holder: holder.map(name), claimed: claimed.map(name), evicted: evicted.map(name), wanted,
                 local: local.map(|nodes| nodes.into_iter().map(name).collect()), pinned, rests, unreachable,
+                other_nic,
             }
         }
     }
@@ -471,7 +509,12 @@ mod tests {
             let mut after = addresses.clone();
             for change in decide(&addresses, &nodes).moves {
                 let address = after.get_mut(&change.address).unwrap();
+                if change.reason == Reason::OtherNic {
+                    (address.unreachable, address.other_nic) = (false, false);
+                }
                 if address.holder != change.to {
+                    // Its NIC is the one that was told.
+                    address.other_nic = false;
                     // The new holder has a link of its own, and the address has just moved.
                     (address.unreachable, address.rests) = (false, true);
                 }

@@ -33,7 +33,7 @@ use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::client::Client;
+use crate::client::{Client, Nic};
 use crate::error::Error;
 use crate::floating::{self, Floating};
 use crate::inventory::{Account, Inventory};
@@ -311,6 +311,7 @@ impl Mover {
                 rests: memory.moved.get(&ip).is_some_and(|at| at.until(now) < self.timing.hold),
                 unreachable: status.is_some_and(|status| status.serial == object.spec.serial)
                     && ready.is_some_and(|ready| ready.status == "False" && UNABLE.contains(&ready.reason.as_str())),
+                other_nic: self.has_other_nic(ip, &object, inventory),
             };
             (ip, address)
         });
@@ -322,6 +323,14 @@ impl Mover {
             }
         }
         addresses
+    }
+
+    /// Whether the holder's server does not have the NIC that the holder was told, or it was told none, and has another.
+    fn has_other_nic(&self, ip: IpAddr, object: &FloatingIP, inventory: Option<&Inventory>) -> bool {
+        let server = object.spec.holder.as_deref().and_then(|holder| self.nodes.server_of(holder));
+        let Some(server) = server.and_then(|uuid| inventory?.servers.get(&uuid)) else { return false };
+        let is_told = |nic: Nic| Some(nic.mac) == object.spec.mac;
+        !server.nics().into_iter().any(is_told) && self.reach.nic(server, ip).is_some()
     }
 
     /// Every node that is, holds, says that it holds, or counts.

@@ -23,14 +23,14 @@ pub(crate) struct Attach {
 
 impl Attach {
     /// The NIC that was made for the address.
-    fn nic(server: &Server, address: IpAddr) -> Option<Nic> {
+    fn made(server: &Server, address: IpAddr) -> Option<Nic> {
         server.nics().into_iter().find(|nic| nic.fixed.contains(&address))
     }
 
     async fn attach(&self, address: IpAddr, server: &str, term: &Term) -> Result<Option<String>, Error> {
         let ignored = || Error::AttachIgnored { address, server: server.to_owned(), what: "attach" };
         let change = |now: &Server| {
-            if Self::nic(now, address).is_some() {
+            if Self::made(now, address).is_some() {
                 return Ok(None);
             }
             if self.edits.ignores(now) {
@@ -41,7 +41,7 @@ impl Attach {
             Ok(Some(now.with_nics(|nics| nics.push(nic))))
         };
         let after = self.edits.edit(address, server, term, change).await?;
-        let Some(nic) = Self::nic(&after, address) else {
+        let Some(nic) = Self::made(&after, address) else {
             self.edits.note_ignored(&after);
             return Err(ignored());
         };
@@ -57,7 +57,7 @@ impl Attach {
         }
         let ignored = || Error::AttachIgnored { address, server: server.to_owned(), what: "detach" };
         let change = |now: &Server| {
-            let Some(Nic { mac, .. }) = Self::nic(now, address) else { return Ok(None) };
+            let Some(Nic { mac, .. }) = Self::made(now, address) else { return Ok(None) };
             if self.edits.ignores(now) {
                 return Err(ignored());
             }
@@ -65,7 +65,7 @@ impl Attach {
             Ok(Some(now.with_nics(|nics| nics.retain(other))))
         };
         let after = self.edits.edit(address, server, term, change).await?;
-        if Self::nic(&after, address).is_some() {
+        if Self::made(&after, address).is_some() {
             self.edits.note_ignored(&after);
             return Err(ignored());
         }
@@ -81,6 +81,10 @@ impl Attach {
 impl Reach for Attach {
     fn able(&self, _: &Server, _: bool) -> bool {
         true
+    }
+
+    fn nic(&self, server: &Server, address: IpAddr) -> Option<String> {
+        Self::made(server, address).filter(|nic| nic.live).map(|nic| nic.mac)
     }
 
     fn bring<'a>(
@@ -139,7 +143,7 @@ mod tests {
         ]);
         let server = json!({ "uuid": "u1", "name": "node-1", "status": "running", "nics": nics });
         let server: Server = serde_json::from_value(server).unwrap();
-        let mac = |address: &str| Attach::nic(&server, address.parse().unwrap()).map(|nic| nic.mac);
+        let mac = |address: &str| Attach::made(&server, address.parse().unwrap()).map(|nic| nic.mac);
         assert_eq!(mac("203.0.113.7").as_deref(), Some("22:00:00:00:00:02"));
         assert_eq!(mac("2001:db8::7").as_deref(), Some("22:00:00:00:00:03"));
         assert_eq!(mac("203.0.113.9"), None, "DHCP's");

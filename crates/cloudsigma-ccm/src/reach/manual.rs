@@ -22,9 +22,9 @@ pub(crate) struct Manual {
 
 impl Manual {
     /// The MAC of the NIC that may use any address of this family; of several, one that says so of just this family.
-    fn nic(server: &Server, v6: bool) -> Option<String> {
-        let usable = server.nics().into_iter().filter(|nic| nic.takes_any(v6));
-        usable.min_by_key(|nic| v6 && nic.conf_v6 != Conf::Manual).map(|nic| nic.mac)
+    fn usable(server: &Server, v6: bool) -> Option<String> {
+        let nics = server.nics().into_iter().filter(|nic| nic.takes_any(v6));
+        nics.min_by_key(|nic| v6 && nic.conf_v6 != Conf::Manual).map(|nic| nic.mac)
     }
 
     /// The whole server as a PUT takes it, with its public NIC in manual mode for this family.
@@ -45,7 +45,7 @@ impl Manual {
         let ignored = || Error::AttachIgnored { address, server: server.to_owned(), what: "allow" };
         let v6 = address.is_ipv6();
         let change = |now: &Server| {
-            if Self::nic(now, v6).is_some() {
+            if Self::usable(now, v6).is_some() {
                 return Ok(None);
             }
             if self.edits.ignores(now) {
@@ -54,7 +54,7 @@ impl Manual {
             Self::switch(now, v6).ok_or_else(refused).map(Some)
         };
         let after = self.edits.edit(address, server, term, change).await?;
-        let Some(mac) = Self::nic(&after, v6) else {
+        let Some(mac) = Self::usable(&after, v6) else {
             self.edits.note_ignored(&after);
             return Err(ignored());
         };
@@ -65,7 +65,12 @@ impl Manual {
 
 impl Reach for Manual {
     fn able(&self, server: &Server, v6: bool) -> bool {
-        Self::nic(server, v6).is_some() || (self.switch && server.nics().iter().any(|nic| nic.public))
+        Self::usable(server, v6).is_some() || (self.switch && server.nics().iter().any(|nic| nic.public))
+    }
+
+    fn nic(&self, server: &Server, address: IpAddr) -> Option<String> {
+        let mac = Self::usable(server, address.is_ipv6())?;
+        server.nics().into_iter().any(|nic| nic.live && nic.mac == mac).then_some(mac)
     }
 
     fn bring<'a>(
@@ -78,7 +83,7 @@ impl Reach for Manual {
         async move {
             // From what was last read: a fail-over waits for no cloud.
             let v6 = address.is_ipv6();
-            let known = self.account.last().and_then(|account| Self::nic(account.servers.get(server)?, v6));
+            let known = self.account.last().and_then(|account| Self::usable(account.servers.get(server)?, v6));
             match known {
                 Some(mac) => Ok(Some(mac)),
                 None => self.switched(address, server, term).await.map(Some),
@@ -106,7 +111,7 @@ mod tests {
     }
 
     fn usable(nics: &[(&str, &str, &str)]) -> [Option<String>; 2] {
-        [false, true].map(|v6| Manual::nic(&server(nics), v6))
+        [false, true].map(|v6| Manual::usable(&server(nics), v6))
     }
 
     #[test]

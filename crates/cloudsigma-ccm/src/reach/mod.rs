@@ -21,6 +21,9 @@ pub(crate) trait Reach: Send + Sync {
     /// Whether this server could use addresses of this family.
     fn able(&self, server: &Server, v6: bool) -> bool;
 
+    /// The MAC of the NIC that the server has for the address, where the running guest has it.
+    fn nic(&self, server: &Server, address: IpAddr) -> Option<String>;
+
     /// Lets this server use the address, and no other that could tell. The MAC of the NIC to put it on. `had` is the server
     /// that was let use it before, whether it is still a node's or not.
     fn bring<'a>(

@@ -263,6 +263,29 @@ async fn a_node_without_an_interface_for_addresses_hands_over_what_it_has_and_ge
     controller.stop().await;
 }
 
+/// As when a server is made anew under the name of its node: there is no other node to go to.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_nic_was_replaced_is_told_the_new_one() {
+    let lab = Lab::new("cs-nic", 1).await;
+    lab.add_ips([1]);
+    let controller = lab.controller(&[]).await;
+    let (address, holder) = lab.serve("web").await;
+    let before = lab.floating(address).await.spec;
+    let mac = "22:aa:bb:cc:dd:ee";
+    lab.cloud.account(|account| {
+        account.servers.get_mut(lab.server(&holder)).unwrap()["nics"][0]["mac"] = mac.into();
+    });
+    eventually("it is told", SOON, async || {
+        let spec = lab.floating(address).await.spec;
+        if spec.mac.as_deref() == Some(mac) { Ok(()) } else { Err(format!("{spec:?}")) }
+    })
+    .await
+    .unwrap();
+    let spec = lab.floating(address).await.spec;
+    assert_eq!((spec.serial, spec.holder), (before.serial, before.holder), "it stays where it is");
+    controller.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn with_local_traffic_an_address_is_where_an_endpoint_is() {
     let lab = Lab::new("cs-local", 3).await;
