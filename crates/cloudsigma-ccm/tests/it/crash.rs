@@ -2,10 +2,11 @@
 
 use groundcrew_testkit::cloudsigma::{Effect, Fault};
 use groundcrew_testkit::eventually;
+use groundcrew_testkit::kube::{Closing, Gate};
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use super::lab::{Controller, Lab, SOON};
+use super::lab::{Controller, Lab, SOON, address};
 
 async fn until<E: std::fmt::Display>(what: &str, probe: impl AsyncFnMut() -> Result<(), E>) {
     eventually(what, SOON, probe).await.unwrap();
@@ -77,6 +78,120 @@ async fn killed_at_any_write_to_the_cloud_on_the_way_down_it_goes_on_where_it_wa
             assert!(lab.floating_ips().get_opt(&served.to_string()).await.unwrap().is_none());
             controller.stop().await;
         }
+    }
+}
+
+/// A way to the API server that closes at this write of whoever comes through it.
+async fn gate(lab: &Lab, closing: Closing) -> (Gate, Controller) {
+    let gate = Gate::start(lab.client.clone(), closing).await.unwrap();
+    let controller = lab.controller(&["--kubeconfig", gate.kubeconfig().to_str().unwrap()]).await;
+    (gate, controller)
+}
+
+/// Whether it was closed before this was so.
+async fn closes(gate: &Gate, what: &str, mut is_so: impl AsyncFnMut() -> bool) -> bool {
+    eventually(&format!("the gate is closed, or {what}"), SOON, async || {
+        // In this order: what is so may be the work of the last that passed.
+        let so = is_so().await;
+        if gate.is_closed() {
+            return Ok(true);
+        }
+        if so && gate.is_open() { Ok(false) } else { Err("neither") }
+    })
+    .await
+    .unwrap()
+}
+
+const KINDS: [fn(usize) -> Closing; 2] = [Closing::Before, Closing::After];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_any_write_to_kubernetes_on_the_way_up_it_goes_on_where_it_was() {
+    let lab = Lab::new("cs-kube-up", 2).await;
+    lab.add_ips([1, 2]);
+    let before = lab.cloud.snapshot();
+    for closing in KINDS {
+        let mut writes = 0;
+        loop {
+            let (gate, controller) = gate(&lab, closing(writes)).await;
+            lab.create("web", json!({}), json!({})).await;
+            let closed =
+                closes(&gate, "it is served", async || address(&lab.services().get("web").await.unwrap()).is_some());
+            let closed = closed.await;
+            recovers(&lab, controller, &before).await;
+            if !closed {
+                break;
+            }
+            writes += 1;
+        }
+        assert!(writes >= 4, "its claim, the address, the node, what is published: {writes}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_any_write_to_kubernetes_on_the_way_down_it_goes_on_where_it_was() {
+    let lab = Lab::new("cs-kube-dn", 2).await;
+    lab.add_ips([1, 2]);
+    let before = lab.cloud.snapshot();
+    for closing in KINDS {
+        let mut writes = 0;
+        loop {
+            let controller = lab.controller(&[]).await;
+            let (served, _) = lab.serve("web").await;
+            lab.until_tagged(&[served]).await;
+            lab.until_initialised().await;
+            controller.stop().await;
+            let (gate, controller) = gate(&lab, closing(writes)).await;
+            lab.delete("web").await;
+            let gone = async || lab.services().get_opt("web").await.unwrap().is_none();
+            let closed = closes(&gate, "it is gone", gone).await;
+            controller.kill();
+            let controller = lab.controller(&[]).await;
+            lab.until_gone("web").await;
+            lab.until_account(&before).await;
+            assert!(lab.floating_ips().get_opt(&served.to_string()).await.unwrap().is_none());
+            controller.stop().await;
+            if !closed {
+                break;
+            }
+            writes += 1;
+        }
+        assert!(writes >= 3, "the node, the address, its claim: {writes}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_any_write_of_a_fail_over_it_goes_on_where_it_was() {
+    let lab = Lab::new("cs-kube-move", 3).await;
+    lab.add_ips([1]);
+    let controller = lab.controller(&[]).await;
+    let (served, mut holder) = lab.serve("web").await;
+    lab.until_tagged(&[served]).await;
+    lab.until_initialised().await;
+    controller.stop().await;
+    for closing in KINDS {
+        let mut writes = 0;
+        loop {
+            let (gate, controller) = gate(&lab, closing(writes)).await;
+            lab.agents.die(&holder);
+            let moved = async || {
+                let object = lab.floating(served).await;
+                let claimed = object.status.and_then(|status| status.holder);
+                claimed.is_some() && claimed == object.spec.holder && claimed.as_ref() != Some(&holder)
+            };
+            let closed = closes(&gate, "it has moved", moved).await;
+            controller.kill();
+            let controller = lab.controller(&[]).await;
+            let next = lab.until_held(served, |node| node != holder).await;
+            assert_eq!(lab.until_served("web").await, served);
+            lab.agents.live(&holder);
+            controller.stop().await;
+            holder = next;
+            if !closed {
+                break;
+            }
+            writes += 1;
+        }
+        assert!(writes >= 1, "the node: {writes}");
     }
 }
 

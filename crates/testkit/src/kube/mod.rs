@@ -2,11 +2,13 @@
 
 mod control_plane;
 mod flags;
+mod gate;
 mod kubeconfig;
 mod proxy;
 mod webhook;
 
 pub use control_plane::{ControlPlane, Part};
+pub use gate::{Closing, Gate};
 pub use kubeconfig::Kubeconfig;
 pub use proxy::{ProxyMode, proxy};
 pub use webhook::Webhook;
