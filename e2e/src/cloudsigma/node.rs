@@ -167,7 +167,7 @@ impl World {
     /// The addresses of a node's interface, as `ip` tells them.
     pub async fn addresses(&self, number: usize) -> Result<String> {
         let machine = self.wire.nodes.get(number).context("no such machine")?;
-        machine.run("ip", &["-4", "address", "show", "dev", "eth0"]).await
+        machine.run("ip", &["address", "show", "dev", "eth0"]).await
     }
 
     /// Waits until a node does not have an address.

@@ -3,8 +3,9 @@
 use groundcrew_e2e::cloudsigma::{Options, TARGET_PORT};
 use groundcrew_testkit::Signal;
 use groundcrew_testkit::wire::{Requesting, now};
+use serde_json::json;
 
-use crate::{ADDRESS, served};
+use crate::{ADDRESS, ADDRESS_V6, served, start};
 
 /// How long after this moment the first request was answered that was sent after it.
 fn first_answer(requesting: &Requesting, since: f64) -> f64 {
@@ -55,6 +56,32 @@ async fn a_node_that_alone_is_cut_off_from_the_api_server_lets_go() {
     world.nodes[first].way.heal();
     world.until_steady(&requesting, now().unwrap(), 200).await.unwrap();
     world.until_not_at(first, ADDRESS).await.unwrap();
+    world.ensure_answered_in_turn(&asking, &[first, second]).unwrap();
+}
+
+/// Neighbour discovery in the place of ARP, and two addresses of one Service.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "make e2e-cloudsigma"]
+async fn a_node_that_alone_is_cut_off_lets_go_of_its_ipv6_address_likewise() {
+    let world = start(Options { proxy: None, ..Options::default() }).await;
+    for address in [ADDRESS, ADDRESS_V6] {
+        world.subscribe(address).await.unwrap();
+    }
+    let before = world.cloud.snapshot();
+    world.create("web", &json!({ "ipFamilyPolicy": "RequireDualStack" })).await.unwrap();
+    world.until_served("web").await.unwrap();
+    let first = world.until_held(ADDRESS_V6, |_| true).await.unwrap();
+    let asking = world.wire.ask(ADDRESS_V6).await.unwrap();
+    world.until_answers(&asking, first).await.unwrap();
+    world.nodes[first].way.partition();
+    let second = world.until_held(ADDRESS_V6, |node| node != first).await.unwrap();
+    world.until_answers(&asking, second).await.unwrap();
+    world.nodes[first].way.heal();
+    world.until_heard(first).await.unwrap();
+    world.until_not_at(first, ADDRESS_V6).await.unwrap();
+    world.delete("web").await.unwrap();
+    world.until_account_is(&before).await.unwrap();
+    world.until_not_at(second, ADDRESS_V6).await.unwrap();
     world.ensure_answered_in_turn(&asking, &[first, second]).unwrap();
 }
 

@@ -16,6 +16,8 @@ use groundcrew_testkit::wire::{Asking, Requesting};
 
 const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 100));
 
+const ADDRESS_V6: IpAddr = IpAddr::V6(std::net::Ipv6Addr::new(0x2001, 0xdb8, 0x51, 0, 0, 0, 0, 0x100));
+
 async fn start(options: Options) -> World {
     let groundcrew = Path::new(env!("CARGO_BIN_EXE_demo")).with_file_name("groundcrew");
     World::start(groundcrew, options).await.unwrap()
