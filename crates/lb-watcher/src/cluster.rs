@@ -134,6 +134,8 @@ struct State {
     services: HashMap<ServiceKey, Arc<Service>>,
     /// Slices of each Service by their own name.
     slices: HashMap<ServiceKey, BTreeMap<Box<str>, Slice>>,
+    /// The Service that each slice belongs to, by the slice's namespace and name: its label can be changed.
+    labelled: HashMap<(Box<str>, Box<str>), ServiceKey>,
 }
 
 impl Cluster {
@@ -205,7 +207,12 @@ impl Cluster {
     }
 
     fn put_slice(&self, from: &discovery::EndpointSlice) -> Option<(ServiceKey, Box<str>)> {
-        let (key, name) = slice_id(from)?;
+        let id = slice_id(from);
+        let left = self.write().label(from, id.as_ref().map(|(key, _)| key));
+        if let Some((left, name)) = left {
+            self.remove_slice(&left, &name);
+        }
+        let (key, name) = id?;
         let slice = Slice::read(from);
         let mut state = self.write();
         let slices = state.slices.entry(key.clone()).or_default();
@@ -226,6 +233,10 @@ impl Cluster {
         if slices.get().is_empty() {
             slices.remove();
         }
+        let id = ((*key.namespace).into(), name.into());
+        if state.labelled.get(&id) == Some(key) {
+            state.labelled.remove(&id);
+        }
         let wake = changed && state.services.contains_key(key);
         drop(state);
         if wake {
@@ -243,6 +254,23 @@ impl Cluster {
 }
 
 impl State {
+    /// Notes the Service that a slice says it belongs to. Returns the one that it belonged to before, if that is another,
+    /// and the slice's name.
+    fn label(
+        &mut self,
+        from: &discovery::EndpointSlice,
+        service: Option<&ServiceKey>,
+    ) -> Option<(ServiceKey, Box<str>)> {
+        let id: (Box<str>, Box<str>) =
+            (from.metadata.namespace.as_deref()?.into(), from.metadata.name.as_deref()?.into());
+        let name = id.1.clone();
+        let before = match service {
+            Some(service) => self.labelled.insert(id, service.clone()),
+            None => self.labelled.remove(&id),
+        };
+        before.filter(|before| service != Some(before)).map(|before| (before, name))
+    }
+
     fn claimants(&self, row: &str) -> Vec<ServiceKey> {
         let owners = possible_owners(row);
         let claiming =
@@ -337,5 +365,35 @@ impl Sink<discovery::EndpointSlice> for SliceSink {
         for (key, name) in held.into_iter().filter(|id| !listed.contains(id)) {
             self.cluster.remove_slice(&key, &name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_slice_that_is_given_to_another_service_leaves_the_one_that_it_was_of() {
+        let cluster = Arc::new(Cluster::new(Box::new(|_| {})));
+        let mut sink = SliceSink::new(cluster.clone());
+        let of = |service: Value| -> discovery::EndpointSlice {
+            let labels = json!({ "kubernetes.io/service-name": service });
+            let labels = if service.is_null() { json!({}) } else { labels };
+            serde_json::from_value(json!({
+                "metadata": { "namespace": "shop", "name": "custom", "labels": labels },
+                "addressType": "IPv4", "ports": [{ "name": "http", "port": 8080 }],
+                "endpoints": [{ "addresses": ["10.1.0.41"] }],
+            }))
+            .unwrap()
+        };
+        let has = |name: &str| cluster.with_slices(&ServiceKey::new("shop", name), |slices| !slices.is_empty());
+        sink.apply(of(json!("blue")));
+        assert_eq!((has("blue"), has("green")), (true, false));
+        sink.apply(of(json!("green")));
+        assert_eq!((has("blue"), has("green")), (false, true));
+        sink.apply(of(Value::Null));
+        assert_eq!((has("blue"), has("green")), (false, false), "nobody's");
     }
 }

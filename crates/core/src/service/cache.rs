@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use litemap::LiteMap;
@@ -32,6 +33,9 @@ struct State {
     services: HashMap<ServiceKey, Arc<Service>>,
     /// Slices of each Service by their own name. Nearly all have one, for which a tree would take the room of eleven.
     slices: HashMap<ServiceKey, LiteMap<Box<str>, Slice>>,
+    /// The Service that each slice belongs to, by a digest of the slice's namespace and name: its label can be changed.
+    labelled: HashMap<u64, Arc<str>>,
+    digests: RandomState,
     /// Members of each sharing group.
     groups: HashMap<(Arc<str>, Group), BTreeSet<ServiceKey>>,
     /// Owners that vanished without our having released them: somebody removed the finalizer by hand.
@@ -248,6 +252,26 @@ impl State {
         }
     }
 
+    /// Notes the Service that a slice says it belongs to. Returns the one that it belonged to before, if that is another.
+    fn label(&mut self, namespace: &str, slice: &str, service: Option<&Arc<str>>) -> Option<ServiceKey> {
+        let id = self.digests.hash_one((namespace, slice));
+        let before = match service {
+            Some(service) => self.labelled.insert(id, service.clone()),
+            None => self.labelled.remove(&id),
+        };
+        before.filter(|before| service != Some(before)).map(|before| ServiceKey::new(namespace, before))
+    }
+
+    /// A slice is not this Service's any more; it may be another's already.
+    fn unlabel(&mut self, service: &ServiceKey, slice: &str) {
+        let id = self.digests.hash_one((&*service.namespace, slice));
+        if let Entry::Occupied(labelled) = self.labelled.entry(id)
+            && *labelled.get() == service.name
+        {
+            labelled.remove();
+        }
+    }
+
     /// The other members of the group that this Service is in.
     fn groups_of(&self, key: &ServiceKey) -> Option<Vec<ServiceKey>> {
         let group = group_key(self.services.get(key)?)?;
@@ -333,9 +357,16 @@ impl SliceSink {
     }
 
     fn put(&mut self, from: &wire::EndpointSlice) -> Option<(ServiceKey, Box<str>)> {
-        let name: Box<str> = from.metadata.name.as_deref()?.into();
+        let (namespace, name) = (from.metadata.namespace.as_deref()?, from.metadata.name.as_deref()?);
         let mut state = self.cache.write();
-        let slice = object::slice(from, &mut state.strings)?;
+        let slice = object::slice(from, &mut state.strings);
+        let left = state.label(namespace, name, slice.as_ref().map(|slice| &slice.service.name));
+        if let Some(left) = left {
+            drop(state);
+            self.take(&left, name);
+            state = self.cache.write();
+        }
+        let (slice, name): (_, Box<str>) = (slice?, name.into());
         let key = slice.service.clone();
         let slices = state.slices.entry(key.clone()).or_insert_with(|| LiteMap::with_capacity(1));
         let changed = slices.insert(name.clone(), slice.clone()).as_ref() != Some(&slice);
@@ -354,6 +385,7 @@ impl SliceSink {
         if slices.get().is_empty() {
             slices.remove();
         }
+        state.unlabel(key, name);
         let wake = changed && state.services.contains_key(key);
         drop(state);
         if wake {

@@ -1,7 +1,8 @@
 //! What a Service wants from the world outside. Kubernetes objects in, values out.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::object::{EndpointState, Port, Service, Slice};
 use super::sharing::{self, Place};
@@ -62,30 +63,34 @@ pub(crate) fn trouble(service: &Service, group: &[impl AsRef<Service>]) -> Optio
 
 fn frontend(port: &Port, slices: &[&Slice]) -> Frontend {
     let mut backends = backends(port, slices, EndpointState::Ready);
-    if backends.is_empty() {
-        // As kube-proxy does it: while nothing is ready, those that still answer on their way out are better than none.
-        backends = self::backends(port, slices, EndpointState::Draining);
+    // As kube-proxy does it: while nothing is ready, those that still answer on their way out are better than none. Each
+    // family for itself: of a pod with both, one slice tells of its end before the other.
+    let [has_v4, has_v6] = [true, false].map(|v4| backends.keys().any(|(address, _)| address.is_ipv4() == v4));
+    if !(has_v4 && has_v6) {
+        let draining = self::backends(port, slices, EndpointState::Draining).into_iter();
+        backends.extend(draining.filter(|((address, _), _)| if address.is_ipv4() { !has_v4 } else { !has_v6 }));
     }
     Frontend {
         protocol: port.protocol,
         port: port.port,
         node_port: port.node_port,
-        backends: backends.into_iter().collect(),
+        backends: backends.into_iter().map(|((address, port), node)| Backend { address, port, node }).collect(),
     }
 }
 
-fn backends(port: &Port, slices: &[&Slice], state: EndpointState) -> BTreeSet<Backend> {
-    let mut found = BTreeSet::new();
+/// Address and port of each, once however many slices have it, and its node if one of them says so.
+fn backends(port: &Port, slices: &[&Slice], state: EndpointState) -> BTreeMap<(IpAddr, u16), Option<Arc<str>>> {
+    let mut found = BTreeMap::new();
     for slice in slices {
         // A slice's ports carry the Service port's name and the number that its target resolved to.
         let numbers = slice.ports.iter().filter(|(name, protocol, _)| *name == port.name && *protocol == port.protocol);
         for (_, _, number) in numbers {
-            let endpoints = slice.endpoints.iter().filter(|endpoint| endpoint.state == state);
-            found.extend(endpoints.map(|endpoint| Backend {
-                address: endpoint.address,
-                port: *number,
-                node: endpoint.node.clone(),
-            }));
+            for endpoint in slice.endpoints.iter().filter(|endpoint| endpoint.state == state) {
+                let node: &mut Option<Arc<str>> = found.entry((endpoint.address, *number)).or_default();
+                if node.is_none() {
+                    node.clone_from(&endpoint.node);
+                }
+            }
         }
     }
     found

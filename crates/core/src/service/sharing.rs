@@ -1,7 +1,8 @@
 //! Who gets a port of a shared address.
 //!
 //! Services of one namespace with the same sharing key share one address, and so do those that name the same one. Those
-//! that have published it come first, then the older ones; each gets in if its ports are free of those before it. One that
+//! that have published it come first, then the older ones; each gets in if its ports are free of those before it, and of one
+//! that is paused on its way out. One that
 //! is served and whose ports change so that somebody before it has one of them goes on without that one: two load balancers
 //! on one port would leave it to chance who answers. The rule depends on the objects alone, so that every process and every
 //! restart comes to the same answer.
@@ -31,7 +32,8 @@ pub(crate) fn place<'a>(service: &'a Service, group: &[impl AsRef<Service>]) -> 
     members.sort_by_key(|m| (m.ingress.is_empty(), m.created, m.key()));
 
     let mut first: Option<&Service> = None;
-    let mut taken: Vec<(&Port, &Service)> = Vec::new();
+    let lingering = group.iter().map(AsRef::as_ref).filter(|m| m.owner != service.owner && lingers(m));
+    let mut taken: Vec<(&Port, &Service)> = lingering.flat_map(|m| m.ports.iter().map(move |port| (port, m))).collect();
     for member in members {
         let holder = |port: &Port| taken.iter().find(|(other, _)| same(other, port)).map(|(_, holder)| *holder);
         if member.owner == service.owner {
@@ -51,6 +53,11 @@ pub(crate) fn place<'a>(service: &'a Service, group: &[impl AsRef<Service>]) -> 
         }
     }
     Place::First
+}
+
+/// Whether a member is to go and cannot, because it is paused: what it has outside stays, and so do its ports.
+fn lingers(member: &Service) -> bool {
+    member.paused && member.finalizer && !member.ingress.is_empty() && (member.deleting || !member.load_balancer)
 }
 
 /// What the loser of a port is told.

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::cache::{Cache, ServiceSink};
+use super::cache::{Cache, ServiceSink, SliceSink};
 use super::class::{Class, Intent};
 use super::desired::desired;
 use super::names;
@@ -17,7 +17,7 @@ use super::sharing::{Place, place};
 use super::status::{Status, withdrawal};
 use super::wire;
 use crate::key::ServiceKey;
-use crate::provider::{Caveat, ErrorKind, Ingress, IpMode, ProviderError, Reachable, Realised, Routable};
+use crate::provider::{Backend, Caveat, ErrorKind, Ingress, IpMode, ProviderError, Reachable, Realised, Routable};
 use crate::watch::Sink;
 
 fn read(json: Value) -> Service {
@@ -341,22 +341,110 @@ fn a_source_range_that_cannot_be_read_refuses_the_service_rather_than_opening_it
     assert_eq!(refused.to_string(), "spec.loadBalancerSourceRanges: \"everyone\" is not a CIDR");
 }
 
+/// A slice of the Service `s`, unless `more` says something else.
+fn slice(name: &str, endpoints: &Value, more: &Value) -> wire::EndpointSlice {
+    let mut slice = json!({
+        "metadata": { "namespace": "ns", "name": name, "labels": { "kubernetes.io/service-name": "s" } },
+        "addressType": "IPv4", "ports": [{ "name": "web", "port": 8080 }, { "name": "other", "port": 1 }],
+        "endpoints": endpoints,
+    });
+    merge(&mut slice, more);
+    serde_json::from_value(slice).unwrap()
+}
+
+/// The backends of the Service `s` as `address:port@node`.
+fn backends(slices: &[wire::EndpointSlice]) -> Vec<String> {
+    let service = read(raw("s", &json!({ "spec": { "ports": [{ "name": "web", "port": 80 }] } })));
+    let slices: Vec<_> = slices.iter().filter_map(|s| object::slice(s, &mut Strings::default())).collect();
+    let wanted = desired(&service, &mut slices.iter(), &[Box::new(service.clone())], vec![]).unwrap();
+    let shown = |b: &Backend| format!("{}:{}@{}", b.address, b.port, b.node.as_deref().unwrap_or("-"));
+    wanted.frontends[0].backends.iter().map(shown).collect()
+}
+
 #[test]
 fn an_endpoint_of_two_slices_or_of_two_addresses_is_one_backend() {
-    let service = read(raw("s", &json!({ "spec": { "ports": [{ "name": "web", "port": 80 }] } })));
-    let slice = |name: &str| {
-        let slice = json!({
-            "metadata": { "namespace": "ns", "name": name, "labels": { "kubernetes.io/service-name": "s" } },
-            "addressType": "IPv4", "ports": [{ "name": "web", "port": 8080 }, { "name": "other", "port": 1 }],
-            "endpoints": [{ "addresses": ["10.0.0.1", "10.0.0.9"] }],
-        });
-        let slice: wire::EndpointSlice = serde_json::from_value(slice).unwrap();
-        object::slice(&slice, &mut Strings::default()).unwrap()
+    let endpoints = json!([{ "addresses": ["10.0.0.1", "10.0.0.9"] }]);
+    let slices = |other: &Value| [slice("a", &endpoints, &json!({})), slice("b", other, &json!({}))];
+    assert_eq!(backends(&slices(&endpoints)), ["10.0.0.1:8080@-"]);
+    let placed = json!([{ "addresses": ["10.0.0.1"], "nodeName": "n1" }]);
+    assert_eq!(backends(&slices(&placed)), ["10.0.0.1:8080@n1"], "one of them says where it is");
+}
+
+#[test]
+fn slices_that_say_nothing_of_use_are_no_backends() {
+    let one = json!([{ "addresses": ["10.0.0.1"] }]);
+    let named = json!([{ "addresses": ["db.example.com"] }]);
+    let slices = [
+        slice("fqdn", &named, &json!({ "addressType": "FQDN" })),
+        slice("portless", &one, &json!({ "ports": null })),
+        slice("all-ports", &one, &json!({ "ports": [{ "name": "web" }] })),
+        slice("other-port", &one, &json!({ "ports": [{ "name": "old", "port": 8080 }] })),
+        slice("other-protocol", &one, &json!({ "ports": [{ "name": "web", "port": 8080, "protocol": "UDP" }] })),
+        slice("empty", &Value::Null, &json!({})),
+        slice("nobodys", &one, &json!({ "metadata": { "labels": { "kubernetes.io/service-name": null } } })),
+    ];
+    assert_eq!(backends(&slices), [""; 0]);
+}
+
+#[test]
+fn while_a_family_has_nothing_ready_its_draining_endpoints_answer_whatever_the_other_has() {
+    let draining = json!({ "ready": false, "serving": true, "terminating": true });
+    let v4 =
+        |conditions: &Value| slice("v4", &json!([{ "addresses": ["10.0.0.1"], "conditions": conditions }]), &json!({}));
+    let v6 = |conditions: &Value| {
+        slice("v6", &json!([{ "addresses": ["fd00::1"], "conditions": conditions }]), &json!({ "addressType": "IPv6" }))
     };
-    let slices = [slice("a"), slice("b")];
-    let wanted = desired(&service, &mut slices.iter(), &[Box::new(service.clone())], vec![]).unwrap();
-    let backends: Vec<_> = wanted.frontends[0].backends.iter().map(|b| (b.address.to_string(), b.port)).collect();
-    assert_eq!(backends, [("10.0.0.1".to_owned(), 8080)]);
+    let ready = json!({ "ready": true });
+    let both = ["10.0.0.1:8080@-", "fd00::1:8080@-"];
+    assert_eq!(backends(&[v4(&ready), v6(&ready)]), both);
+    assert_eq!(backends(&[v4(&draining), v6(&ready)]), both, "the slice of the other family is told later");
+    assert_eq!(backends(&[v4(&draining), v6(&draining)]), both);
+    assert_eq!(backends(&[v4(&ready), v4(&draining)]), both[..1]);
+}
+
+#[test]
+fn a_slice_that_is_given_to_another_service_leaves_the_one_that_it_was_of() {
+    let (cache, _) = cache();
+    let mut sink = SliceSink::new(cache.clone());
+    let one = json!([{ "addresses": ["10.0.0.1"] }]);
+    let of = |service: &Value| {
+        slice("custom", &one, &json!({ "metadata": { "labels": { "kubernetes.io/service-name": service } } }))
+    };
+    let has = |name: &str| cache.with_slices(&ServiceKey::new("ns", name), |slices| slices.next().is_some());
+    sink.apply(of(&json!("blue")));
+    assert_eq!((has("blue"), has("green")), (true, false));
+    sink.apply(of(&json!("green")));
+    assert_eq!((has("blue"), has("green")), (false, true));
+    sink.list_begins();
+    sink.listed(of(&json!("blue")));
+    sink.list_complete();
+    assert_eq!((has("blue"), has("green")), (true, false));
+    sink.apply(of(&Value::Null));
+    assert_eq!((has("blue"), has("green")), (false, false), "nobody's");
+    sink.apply(of(&json!("green")));
+    sink.delete(of(&json!("green")));
+    assert_eq!((has("blue"), has("green")), (false, false));
+}
+
+#[test]
+fn a_port_of_a_shared_address_is_not_free_while_whoever_had_it_is_paused_on_its_way_out() {
+    let member = |name: &str, more: &Value| {
+        let mut member = raw(name, &json!({ "metadata": { "annotations": { names::SHARING_KEY: "k" } } }));
+        merge(&mut member, more);
+        Box::new(read(member))
+    };
+    let leaving = json!({
+        "metadata": {
+            "finalizers": [names::FINALIZER], "deletionTimestamp": "2026-01-02T00:00:00Z",
+            "annotations": { names::CLAIMED_BY: "c", names::PAUSED: "true" },
+        },
+        "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }] } },
+    });
+    let (old, new) = (member("old", &leaving), member("new", &json!({})));
+    let group = [old.clone(), new.clone()];
+    assert!(matches!(place(&new, &group), Place::Refused { holder, .. } if holder == old.owner));
+    let resumed = member("old", &json!({ "metadata": { "deletionTimestamp": "2026-01-02T00:00:00Z" } }));
+    assert_eq!(place(&new, &[resumed, new.clone()]), Place::First, "it goes at once");
 }
 
 #[test]
