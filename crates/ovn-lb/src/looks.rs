@@ -109,7 +109,10 @@ impl Change<'_> {
         {
             // Others' members come and go all the time; ours that went were taken. A row that is gone tells that itself.
             let taken = were.difference(are).filter_map(|member| self.after.load_balancers.get(*member));
-            services.extend(taken.filter_map(|row| Some(marks::owner(&row.external_ids, self.cluster)?.key)));
+            // So does one that is new. One that was there before may have been put where it does not belong.
+            let put = are.difference(were).filter_map(|member| self.before.load_balancers.get(*member));
+            let ours = |row: &Arc<LoadBalancer>| Some(marks::owner(&row.external_ids, self.cluster)?.key);
+            services.extend(taken.chain(put).filter_map(ours));
             return;
         }
         for name in [before, after].into_iter().flatten().map(|(name, _)| name) {
@@ -227,6 +230,17 @@ mod tests {
         let toggle = |n| json!({ "Logical_Router": { uuid(5).to_string(): { "modify": { "load_balancer": ["uuid", uuid(n)] } } } });
         assert_eq!(woken(&mut served(), &Waiting::default(), &toggle(1)), ["shop/web"]);
         assert_eq!(woken(&mut served(), &Waiting::default(), &toggle(9)), [""; 0]);
+    }
+
+    #[test]
+    fn a_member_that_somebody_puts_on_a_router_wakes_its_owner_and_one_that_came_with_it_is_told_by_itself() {
+        let (mut nb, waiting) = (served(), Waiting::default());
+        let toggle = |n| json!({ "modify": { "load_balancer": ["uuid", uuid(n)] } });
+        woken(&mut nb, &waiting, &json!({ "Logical_Router": { uuid(5).to_string(): toggle(1) } }));
+        let put = json!({ "Logical_Router": { uuid(5).to_string(): toggle(1) } });
+        assert_eq!(woken(&mut nb, &waiting, &put), ["shop/web"]);
+        let new = json!({ "Load_Balancer": { uuid(2).to_string(): row("api") }, "Logical_Router": { uuid(5).to_string(): toggle(2) } });
+        assert_eq!(woken(&mut nb, &waiting, &new), ["shop/api"]);
     }
 
     #[test]

@@ -48,6 +48,31 @@ async fn a_row_changed_behind_our_back_is_repaired_whatever_was_changed() {
 }
 
 #[tokio::test]
+async fn a_row_put_where_its_clients_are_not_is_taken_off_again() {
+    let project = Project::new("misplaced").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    project.endpoints("web", 8080, &["10.1.0.41"]).await;
+    // With affinity clients outside and inside have a row each.
+    project.create("web", json!({ "sessionAffinity": "ClientIP" })).await;
+    project.until_served("web").await;
+    let switch = format!("{}-default", project.namespace);
+    let (router_list, switch_list) = (["lr-lb-list", &*project.namespace], ["ls-lb-list", &*switch]);
+    let before = [northbound.nbctl(router_list).await.unwrap(), northbound.nbctl(switch_list).await.unwrap()];
+    let uuid = |list: &str| list.lines().nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+    let (outside, inside) = (uuid(&before[0]), uuid(&before[1]));
+    assert_ne!(outside, inside);
+    for (put, list, was) in [
+        (["ls-lb-add", &*switch, &*outside], switch_list, &before[1]),
+        (["lr-lb-add", &*project.namespace, &*inside], router_list, &before[0]),
+    ] {
+        northbound.nbctl(put).await.unwrap();
+        project.until_nbctl(&northbound, &list, &format!("{put:?} is undone"), |said| said == was).await;
+    }
+}
+
+#[tokio::test]
 async fn a_router_made_anew_under_its_old_name_is_attached_again() {
     let project = Project::new("router").await;
     let northbound = project.northbound().await;
