@@ -14,7 +14,7 @@ mod vpc;
 
 pub use ovn_eip::{OvnEip, OvnEipApply, OvnEipApplySpec, OvnEipSpec, OvnEipStatus, OvnEipType};
 pub use subnet::{Subnet, SubnetSpec};
-pub use vpc::{PolicyRoute, Vpc, VpcSpec, VpcStatus};
+pub use vpc::{PolicyRoute, StaticRoute, Vpc, VpcSpec, VpcStatus};
 
 const GROUP: &str = "kubeovn.io";
 const VERSION: &str = "v1";

@@ -30,12 +30,33 @@ pub struct VpcSpec {
     /// place where one of ours can live.
     #[serde(default, deserialize_with = "null_as_default")]
     pub policy_routes: Vec<PolicyRoute>,
+    /// The router's routes, besides those that kube-ovn makes by itself.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub static_routes: Vec<StaticRoute>,
     /// Whether the router is connected to external networks.
     #[serde(default, deserialize_with = "null_as_default")]
     pub enable_external: bool,
     /// External networks besides the default one.
     #[serde(default, deserialize_with = "null_as_default")]
     pub extra_external_subnets: Vec<String>,
+}
+
+/// One route.
+#[derive(Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct StaticRoute {
+    /// The packets it is about, by their destination unless `policy` says otherwise.
+    #[serde(default)]
+    pub cidr: Option<String>,
+    /// Where they are sent.
+    #[serde(rename = "nextHopIP", default)]
+    pub next_hop_ip: Option<String>,
+    /// `policyDst`, which absent is, or `policySrc`.
+    #[serde(default)]
+    pub policy: Option<String>,
+    /// Absent or empty: the table that everything is looked up in.
+    #[serde(default)]
+    pub route_table: Option<String>,
 }
 
 /// One router policy. Written back with the whole list, so what we do not know of others' entries is kept.

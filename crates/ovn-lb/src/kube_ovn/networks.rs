@@ -160,6 +160,13 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
+fn default_hop(route: &api::StaticRoute) -> Option<IpAddr> {
+    let is = |text: &Option<String>, value: &str| text.as_deref().unwrap_or_default().trim() == value;
+    let is_default = is(&route.cidr, "0.0.0.0/0") || is(&route.cidr, "::/0");
+    let counts = is_default && !is(&route.policy, "policySrc") && is(&route.route_table, "");
+    route.next_hop_ip.as_deref().filter(|_| counts)?.trim().parse().ok()
+}
+
 fn policy(route: &api::PolicyRoute) -> Option<(Box<str>, Option<IpAddr>)> {
     let is_reroute = route.action.as_deref() == Some("reroute");
     let next_hop = route.next_hop_ip.as_deref().filter(|_| is_reroute).and_then(|hop| hop.trim().parse().ok());
@@ -175,6 +182,8 @@ pub(crate) struct Vpc {
     default_switch: Option<Arc<str>>,
     is_connected: bool,
     extra: BTreeSet<Box<str>>,
+    /// Where it sends what it has no other route for, as far as its operator says so.
+    default_hops: BTreeSet<IpAddr>,
     /// What the router's policies match, and the next hop of what they send another way than the routes say.
     policies: BTreeSet<(Box<str>, Option<IpAddr>)>,
     /// The clusters that have entries of theirs among them.
@@ -192,6 +201,7 @@ impl Vpc {
             default_switch: status.default_logical_switch.map(Into::into),
             is_connected: vpc.spec.enable_external,
             extra: extra.map(|name| name.as_str().into()).collect(),
+            default_hops: vpc.spec.static_routes.iter().filter_map(default_hop).collect(),
             policies: vpc.spec.policy_routes.iter().filter_map(policy).collect(),
             routed_by: owners(vpc.annotations().get(annotation::POLICY_ROUTES).map(String::as_str)),
         }
@@ -348,6 +358,18 @@ impl Networks {
             .collect();
         candidates.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.name.cmp(&other.name)));
         candidates.into_iter().map(|(_, subnet)| subnet).collect()
+    }
+
+    /// Whether a router sends what it has no other route for by this network. Its own default route says so for sure, where
+    /// it leads to an external network; else the type of network that the project leaves by, where that is known.
+    pub(crate) fn is_way_out(&self, vpc: &Vpc, subnet: &Subnet, family: Family, egress: Option<&str>) -> bool {
+        let hops = vpc.default_hops.iter().filter(|hop| Family::of(**hop) == family);
+        let mut hops = hops.filter(|hop| self.external_of(**hop).is_some()).peekable();
+        match egress {
+            _ if hops.peek().is_some() => hops.any(|hop| subnet.contains(*hop)),
+            Some(egress) => subnet.is_of_kind(Some(egress)),
+            None => subnet.is_default(),
+        }
     }
 
     /// The external network that an address is of.

@@ -55,11 +55,11 @@ impl Catalog {
         let vpc = self.networks.vpc_of(namespace);
         addresses.iter().filter_map(move |address| {
             let (subnet, vpc) = (self.networks.external_of(*address)?, vpc?);
-            let is_default = match egress {
-                Some(egress) => subnet.is_of_kind(Some(egress)),
-                None => subnet.is_default(),
-            };
-            let gateway = subnet.net(Family::of(*address))?.gateway.filter(|_| !is_default)?;
+            let family = Family::of(*address);
+            let gateway = subnet.net(family)?.gateway?;
+            if self.networks.is_way_out(vpc, subnet, family, egress) {
+                return None;
+            }
             Some((*address, subnet, vpc, gateway))
         })
     }

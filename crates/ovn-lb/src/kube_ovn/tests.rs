@@ -402,6 +402,35 @@ fn an_address_of_a_second_network_needs_a_return_route_for_each_backend() {
     assert_eq!(told(&world, None, "100.64.0.9"), None);
 }
 
+#[test]
+fn of_two_networks_of_one_type_the_one_that_the_default_route_leads_to_is_the_way_out() {
+    let mut world = World::new();
+    world.subnet("more", &json!({ "public": "false" }), "198.51.100.0/24", &[]);
+    let vpc = |routes: Value| {
+        let spec = json!({ "namespaces": ["shop"], "enableExternal": true, "staticRoutes": routes });
+        Vpc::new(&serde_json::from_value(json!({ "metadata": { "name": "v" }, "spec": spec })).unwrap())
+    };
+    let elsewhere = |world: &World| {
+        let leaves =
+            |address: &str| world.catalog.leaves_elsewhere("shop", Some("public"), &[address.parse().unwrap()]);
+        [leaves("192.0.2.2"), leaves("198.51.100.9")]
+    };
+    let route = |cidr: &str, hop: &str| json!({ "cidr": cidr, "nextHopIP": hop });
+    world.catalog.networks.put_vpc(vpc(Value::Null));
+    assert_eq!(elsewhere(&world), [false, false], "nobody says by which of them");
+    world.catalog.networks.put_vpc(vpc(json!([route("0.0.0.0/0", "192.0.2.1")])));
+    assert_eq!(elsewhere(&world), [false, true]);
+    world.catalog.networks.put_vpc(vpc(json!([route("0.0.0.0/0", "198.51.100.1")])));
+    assert_eq!(elsewhere(&world), [true, false], "whatever is labelled as the default");
+    let by_source = json!({ "cidr": "0.0.0.0/0", "nextHopIP": "192.0.2.1", "policy": "policySrc" });
+    for other in
+        [route("10.9.0.0/16", "192.0.2.1"), route("0.0.0.0/0", "10.1.0.254"), route("::/0", "2001:db8::1"), by_source]
+    {
+        world.catalog.networks.put_vpc(vpc(json!([other])));
+        assert_eq!(elsewhere(&world), [false, false], "{other}");
+    }
+}
+
 proptest! {
     /// Whatever comes and goes in whatever order: who holds what, and how much is left, follows from the objects alone.
     #[test]
