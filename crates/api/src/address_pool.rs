@@ -33,7 +33,8 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct AddressPoolSpec {
     /// The addresses, as CIDRs such as 203.0.113.0/28 and ranges such as 2001:db8::10-2001:db8::1f, of either family. Every
-    /// address of a CIDR is given out, its first and last too: exclude them where the network has another use for them.
+    /// address of a CIDR is given out, its first and last too, but for what a router, a route or a load balancer in OVN has
+    /// and for the first and last of a router's network: exclude what else has another use.
     #[schemars(schema_with = "entry::addresses")]
     pub addresses: Vec<String>,
     /// Addresses, CIDRs and ranges that are not given out although they are listed above: gateways, addresses that

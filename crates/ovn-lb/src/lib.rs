@@ -163,7 +163,7 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
     let evidence = Arc::new(Evidence::new(attribute, cluster.clone()));
     runtime.tasks.spawn("OVN shifts", evidence.clone().tidy(stop.clone()));
 
-    let avoiding = addresses::avoid(addresses.clone(), view.clone(), stop.clone());
+    let avoiding = addresses::avoid(addresses.clone(), view.clone(), cluster.clone(), stop.clone());
     runtime.tasks.spawn("taken addresses", avoiding);
 
     runtime.tasks.spawn("EIp queue", addresses::serve(addresses.clone(), term.clone(), runtime.clone()));

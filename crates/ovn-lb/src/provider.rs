@@ -207,7 +207,7 @@ impl LoadBalancers for Ovn {
     async fn begin(&self, term: &Term, living: &[Living]) -> Result<(), ProviderError> {
         // First the epoch: from here on no write of an older term can follow what is read next.
         self.committer.begin(term).await?;
-        self.addresses.avoid(taken(&*self.view.now()?));
+        self.addresses.avoid(taken(&*self.view.now()?, &self.site.cluster));
         self.addresses.begin(term, living).await?;
         self.begun.send_replace(Some(term.clone()));
         self.addresses.begun(living);

@@ -170,7 +170,7 @@ impl Wanted {
     pub fn fingerprint(&self) -> u64 {
         let Self { ask, addresses, frontends, traffic_policy, affinity, source_ranges } = self;
         let mut hasher = DefaultHasher::new();
-        (ask.owner.uid, ask.families, &ask.annotations).hash(&mut hasher);
+        (ask.owner.uid, ask.families, &ask.requested, &ask.annotations).hash(&mut hasher);
         (addresses, frontends, traffic_policy, affinity, source_ranges).hash(&mut hasher);
         hasher.finish()
     }

@@ -248,6 +248,28 @@ async fn an_address_of_somebody_else_is_used_as_far_as_its_owner_allows_and_an_e
 }
 
 #[tokio::test]
+async fn another_address_asked_for_later_moves_nobody_and_is_told() {
+    let project = Project::new("asks-later").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    let address = project.served("web").await;
+    project.until_reason("web", "Served").await;
+    let ask = async |asked: Option<String>| {
+        let edit = json!({ "spec": { "loadBalancerIP": asked } });
+        project.services().patch("web", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
+    };
+    ask(Some(project.address(5))).await;
+    let message = project.until_reason("web", "AddressKept").await;
+    assert!(message.contains(&address) && message.contains(&project.address(5)), "{message}");
+    assert_eq!(project.until_served("web").await, address);
+    ask(Some(address.clone())).await;
+    project.until_reason("web", "Served").await;
+    ask(None).await;
+    assert_eq!(project.until_served("web").await, address);
+}
+
+#[tokio::test]
 async fn a_pool_says_how_much_of_it_is_used_and_a_namespace_gets_as_many_as_it_may() {
     let project = Project::new("report").await;
     let northbound = project.northbound().await;
@@ -336,16 +358,44 @@ async fn what_something_in_ovn_has_is_not_given_out() {
     let project = Project::new("taken-by").await;
     let northbound = project.northbound().await;
     let (router, port, nat) = (&*project.namespace, format!("{}/24", project.address(1)), project.address(2));
+    let (gateway, vip) = (project.address(3), format!("{}:80", project.address(4)));
     northbound.nbctl(["lrp-add", router, "outside", "00:00:00:00:00:01", &port]).await.unwrap();
     northbound.nbctl(["lr-nat-add", router, "snat", &nat, "10.1.0.0/16"]).await.unwrap();
+    northbound.nbctl(["lr-route-add", router, "0.0.0.0/0", &gateway]).await.unwrap();
+    northbound.nbctl(["lb-add", "by-hand", &vip, "10.1.0.41:8080"]).await.unwrap();
     project.pool(8).await;
     let _controller = project.controller(&northbound).await;
-    assert_eq!(project.served("web").await, project.address(3));
-    for (name, last, what) in [("port", 1, "a router port"), ("nat", 2, "a NAT rule")] {
+    assert_eq!(project.served("web").await, project.address(5));
+    for (name, last, what) in [
+        ("port", 1, "a router port"),
+        ("nat", 2, "a NAT rule"),
+        ("hop", 3, "the next hop of a route"),
+        ("lb", 4, "a load balancer in OVN"),
+    ] {
         project.create(name, json!({ "loadBalancerIP": project.address(last) })).await;
         let message = project.until_reason(name, "AddressTaken").await;
         assert!(message.contains(what), "{message}");
     }
     northbound.nbctl(["lr-nat-del", router]).await.unwrap();
     assert_eq!(project.until_served("nat").await, nat, "it is given as soon as it is free");
+    northbound.nbctl(["lr-route-del", router]).await.unwrap();
+    assert_eq!(project.until_served("hop").await, gateway);
+    northbound.nbctl(["lb-del", "by-hand"]).await.unwrap();
+    assert_eq!(project.until_served("lb").await, project.address(4));
+}
+
+#[tokio::test]
+async fn the_edges_of_a_routers_network_are_not_given_out() {
+    let project = Project::new("edges").await;
+    let northbound = project.northbound().await;
+    let port = format!("{}/29", project.address(1));
+    northbound.nbctl(["lrp-add", &project.namespace, "outside", "00:00:00:00:00:01", &port]).await.unwrap();
+    // What a person writes who knows the network and nothing else.
+    project.pool_of(&format!("{}/29", project.address(0))).await;
+    let _controller = project.controller(&northbound).await;
+    for n in 2..7 {
+        assert_eq!(project.served(&format!("s{n}")).await, project.address(n));
+    }
+    project.create("late", json!({})).await;
+    project.until_reason("late", "PoolEmpty").await;
 }

@@ -9,6 +9,9 @@ use super::super::pool::Family;
 use super::{Book, Need};
 use crate::error::Error;
 
+/// How many users a message names: a condition has only so much room.
+const MOST_NAMED: usize = 10;
+
 /// What there is to do for a tenant's own `EIp`.
 #[derive(Debug)]
 pub(crate) enum Care {
@@ -32,7 +35,10 @@ impl Book {
                 self.tell(key, None);
                 return Ok(Care::Settled);
             }
-            let message = format!("is deleted as soon as nobody uses it any more; it is used by {}", users.join(", "));
+            let (named, more) = users.split_at(users.len().min(MOST_NAMED));
+            let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+            let named = named.join(", ");
+            let message = format!("is deleted as soon as nobody uses it any more; it is used by {named}{more}");
             self.tell(key, Some(Trouble { reason: "InUse".into(), message: message.into() }));
             return Ok(Care::InUse);
         }
