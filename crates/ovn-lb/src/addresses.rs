@@ -290,6 +290,18 @@ impl Addresses {
         self.unreserve(owner, None, term).await
     }
 
+    /// Gives back the addresses of families that the Service does not have any more.
+    pub(crate) async fn release_surplus(&self, ask: &AddressAsk, term: &Term) -> Result<(), Error> {
+        if !self.lock().book.has_surplus(ask) {
+            return Ok(());
+        }
+        let left = self.lock().book.leave_surplus(ask);
+        for key in &left {
+            self.store(key, term).await?;
+        }
+        self.unreserve(&ask.owner, None, term).await
+    }
+
     /// What carries this cluster's mark.
     pub(crate) fn owned(&self) -> Vec<Owned> {
         let reserved = self.kube_ovn.as_ref().map(|kube_ovn| kube_ovn.ours()).unwrap_or_default();

@@ -225,6 +225,8 @@ impl LoadBalancers for Ovn {
             self.ports.read().await;
         }
         let caveats = self.settle(|nb| self.wish(want, nb), term).await?;
+        // Its rows do not have them any more.
+        self.addresses.release_surplus(&want.ask, term).await?;
         self.steer(want, &*self.view.now()?);
         Ok(self.reachable(want, caveats))
     }

@@ -331,6 +331,82 @@ async fn fifty_ports_are_served_as_two_rows_and_each_follows_its_own_edit() {
     assert_eq!(addresses(&project.services().get("many").await.unwrap()), [address]);
 }
 
+#[tokio::test]
+async fn a_service_of_both_families_that_becomes_one_of_a_single_family_gives_the_other_address_back() {
+    let project = Project::new("families").await;
+    let northbound = project.northbound().await;
+    let (v4, v6) = (project.address(1), format!("2001:db8:{}::1", project.address(1).replace('.', ":")));
+    project.pool_of(&format!("{v4}-{v4},{v6}-{v6}")).await;
+    let controller = project.controller(&northbound).await;
+    project.endpoints("web", 8080, &["10.1.0.41"]).await;
+    project.create("web", json!({ "ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"] })).await;
+    assert_eq!(project.until_served("web").await, v4);
+    let published = async |what: &str, expected: &[&str]| {
+        project.until("web", what, |service| (addresses(service) == expected).then_some(())).await;
+    };
+    let turn = async |policy: &str| {
+        let edit = json!({ "spec": { "ipFamilyPolicy": policy } });
+        project.services().patch("web", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
+    };
+    turn("RequireDualStack").await;
+    published("both are published", &[&v4, &v6]).await;
+    assert_eq!(project.eip_list().await.len(), 2);
+    turn("SingleStack").await;
+    published("one is left", &[&v4]).await;
+    eventually("its EIp is gone", SOON, async || {
+        let eips = project.eip_list().await;
+        anyhow::ensure!(eips.len() == 1, "{eips:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    assert_eq!(vips(&northbound).await.into_keys().collect::<Vec<_>>(), [format!("{v4}:80")]);
+    project.delete("web").await;
+    assert_eq!((northbound.nbctl(["lb-list"]).await.unwrap(), project.eip_list().await.len()), (String::new(), 0));
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn a_thousand_endpoints_in_ten_slices_are_all_backends_and_a_slice_can_change_its_service() {
+    let project = Project::new("crowd").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    let ports = json!([{ "name": "http", "protocol": "TCP", "port": 8080 }]);
+    for slice in 0..10 {
+        let endpoints: Vec<_> = (0..100).map(|n| format!("10.1.{slice}.{n}")).collect();
+        let endpoints: Vec<_> = endpoints.iter().map(String::as_str).collect();
+        project.slice(&format!("part-{slice}"), "blue", ports.clone(), &endpoints).await;
+    }
+    project.create("blue", json!({})).await;
+    project.create("green", json!({})).await;
+    let [blue, green] = [project.until_served("blue").await, project.until_served("green").await];
+    let counts = async |what: &str, expected: [usize; 2]| {
+        eventually(what, SOON, async || {
+            let vips = vips(&northbound).await;
+            let count = |address: &str| {
+                let backends = vips.get(&format!("{address}:80"));
+                backends.map_or(0, |backends| backends.split(',').filter(|backend| !backend.is_empty()).count())
+            };
+            let found = [count(&blue), count(&green)];
+            anyhow::ensure!(found == expected, "{found:?}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    };
+    counts("all are backends", [1_000, 0]).await;
+    let slices: Api<EndpointSlice> = Api::namespaced(project.client.clone(), &project.namespace);
+    let label = async |slice: &str, service: Value| {
+        let patch = json!({ "metadata": { "labels": { "kubernetes.io/service-name": service } } });
+        slices.patch(slice, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    };
+    label("part-3", json!("green")).await;
+    counts("it serves the other one", [900, 100]).await;
+    label("part-3", Value::Null).await;
+    counts("it serves nobody", [900, 0]).await;
+}
+
 /// More than a look takes.
 const EDITS: u16 = 120;
 

@@ -80,6 +80,28 @@ impl Book {
         left
     }
 
+    /// The `EIp`s by which a Service has addresses of families that it does not ask for.
+    fn surplus(&self, ask: &AddressAsk) -> impl Iterator<Item = &EipKey> {
+        let used = self.by_service.get(&ask.owner.key).into_iter().flatten();
+        used.filter(|key| {
+            let holding = self.holdings.get(*key).filter(|holding| holding.is_used_by(&ask.owner));
+            holding.and_then(|holding| holding.should.address).is_some_and(|address| !ask.families.contains(address))
+        })
+    }
+
+    pub(crate) fn has_surplus(&self, ask: &AddressAsk) -> bool {
+        self.surplus(ask).next().is_some()
+    }
+
+    /// The Service has become one of fewer families. Returns what it leaves, which has to be written.
+    pub(crate) fn leave_surplus(&mut self, ask: &AddressAsk) -> Vec<EipKey> {
+        let left: Vec<_> = self.surplus(ask).cloned().collect();
+        for key in &left {
+            self.change(key, |holding| holding.part(&ask.owner.key.name));
+        }
+        left
+    }
+
     /// Whether this Service is served on the `EIp` of this name.
     pub(crate) fn is_on(&self, owner: &Owner, name: &str) -> bool {
         let key = EipKey { namespace: owner.key.namespace.clone(), name: name.into() };
