@@ -52,6 +52,12 @@ impl Northd {
         self.waits.notify_one();
     }
 
+    /// This Service has everything and has not published it: whoever wrote it may have gone before northd took it.
+    pub(crate) fn found(&self, service: &ServiceKey) {
+        self.lock().found(service, Instant::now());
+        self.waits.notify_one();
+    }
+
     /// The Service has nothing any more that could be taken.
     pub(crate) fn forget(&self, service: &ServiceKey) {
         self.lock().writes.remove(service);
@@ -155,6 +161,12 @@ impl Progress {
         self.writes.insert(service.clone(), Write { number, late: self.silent });
         if !self.silent {
             self.waits.entry(number).or_insert((now + BUDGET, self.seen.taken));
+        }
+    }
+
+    fn found(&mut self, service: &ServiceKey, now: Instant) {
+        if self.floor != UNKNOWN && self.seen.taken < self.floor && !self.writes.contains_key(service) {
+            self.wrote(service, self.floor, now);
         }
     }
 
@@ -304,6 +316,22 @@ mod tests {
         assert_eq!(progress.observe(at(5, 4)), []);
         assert_eq!(names(progress.observe(at(6, 6))), ["everywhere"]);
         assert_eq!(progress.realised(&key("a")), Realised::Yes);
+    }
+
+    #[test]
+    fn what_an_earlier_term_wrote_and_did_not_publish_is_awaited_like_a_write_of_this_one() {
+        let (mut progress, now) = (Progress::default(), Instant::now());
+        progress.observe(at(5, 3));
+        progress.found(&key("a"), now);
+        assert_eq!(progress.realised(&key("a")), Realised::AsTold, "no term has begun");
+        progress.floor = 5;
+        progress.found(&key("a"), now);
+        assert_eq!((progress.realised(&key("a")), progress.deadline()), (Realised::Awaited, Some(now + BUDGET)));
+        assert_eq!(names(progress.expire(now + BUDGET)), ["a"]);
+        assert!(matches!(progress.realised(&key("a")), Realised::Unknown(_)));
+        assert_eq!(names(progress.observe(at(5, 5))), ["everywhere"]);
+        progress.found(&key("a"), now);
+        assert_eq!((progress.realised(&key("a")), progress.deadline()), (Realised::Yes, None));
     }
 
     #[test]

@@ -225,6 +225,9 @@ impl LoadBalancers for Ovn {
             self.ports.read().await;
         }
         let caveats = self.settle(|nb| self.wish(want, nb), term).await?;
+        if want.ask.current.is_empty() {
+            self.northd.found(&want.owner().key);
+        }
         // Its rows do not have them any more.
         self.addresses.release_surplus(&want.ask, term).await?;
         self.steer(want, &*self.view.now()?);
