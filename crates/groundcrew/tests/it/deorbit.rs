@@ -153,11 +153,11 @@ async fn without_a_cloud_nothing_is_asked_for_and_what_was_asked_for_can_be_look
     let status: DeorbitStatus = serde_json::from_str(&shown).unwrap();
     assert_eq!((code, status.phase), (3, Phase::Pending), "{said}");
     // Whoever carries it out writes all the time how far it is.
-    let writes = deorbits.clone();
+    let theirs = deorbits.clone();
     let writer = tokio::spawn(async move {
         let mut written = 0_u64;
         let progress = |n: u64| Patch::Merge(json!({"status": {"message": n.to_string()}}));
-        while writes.patch_status("deorbit", &PatchParams::default(), &progress(written)).await.is_ok() {
+        while theirs.patch_status("deorbit", &PatchParams::default(), &progress(written)).await.is_ok() {
             written += 1;
         }
         written
