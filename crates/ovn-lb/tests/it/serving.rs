@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::net::Ipv6Addr;
 
 use groundcrew_api::address_pool::AddressPool;
 use groundcrew_api::eip::{EIp, EIpOwner, OwnershipType};
@@ -335,7 +336,10 @@ async fn fifty_ports_are_served_as_two_rows_and_each_follows_its_own_edit() {
 async fn a_service_of_both_families_that_becomes_one_of_a_single_family_gives_the_other_address_back() {
     let project = Project::new("families").await;
     let northbound = project.northbound().await;
-    let (v4, v6) = (project.address(1), format!("2001:db8:{}::1", project.address(1).replace('.', ":")));
+    let v4 = project.address(1);
+    // As it is written where it is published.
+    let v6: Ipv6Addr = format!("2001:db8:{}::1", v4.replace('.', ":")).parse().unwrap();
+    let v6 = v6.to_string();
     project.pool_of(&format!("{v4}-{v4},{v6}-{v6}")).await;
     let controller = project.controller(&northbound).await;
     project.endpoints("web", 8080, &["10.1.0.41"]).await;
