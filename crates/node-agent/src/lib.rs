@@ -42,6 +42,7 @@ use groundcrew_core::watch::{Checked, Guarded, follow};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
@@ -65,6 +66,9 @@ const FLOATING_IPS: &str = "the cache of FloatingIPs";
 
 /// Links and routes are looked at again after this long, whatever the kernel told.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// A node that boots is busy: programs that do not end in time are tried again for so long. No address is held until then.
+const BOOTING: Duration = Duration::from_mins(1);
 
 /// Every node has an agent of its own: there is nobody to elect, and nothing outside to mark.
 #[must_use]
@@ -93,7 +97,13 @@ pub async fn start(runtime: &Runtime, args: Args) -> Result<(), StartError> {
     let guard = Guard::new(platform.clone(), allowed.clone());
     let (network, seen) = watch::channel(Arc::new(platform.network()?));
     let nat = Nat::new(platform.clone(), args.node_name.clone());
-    clean_up(&*platform, &guard, &nat, &metrics).await?;
+    let began = Instant::now();
+    while let Err(error) = clean_up(&*platform, &guard, &nat, &metrics).await {
+        if !matches!(error, PlatformError::Hung { .. }) || began.elapsed() >= BOOTING {
+            return Err(error.into());
+        }
+        warn!(%error, "what an earlier run left is not taken away yet; trying again");
+    }
 
     let run = Uuid::new_v4().simple().to_string()[..8].to_owned();
     let shared = Arc::new(Shared {

@@ -27,6 +27,8 @@ pub(crate) enum PlatformError {
     NotInstalled { program: &'static str },
     #[error("{program} failed: {said}")]
     Program { program: &'static str, said: String },
+    #[error("{program} failed: no end within {within:?}")]
+    Hung { program: &'static str, within: Duration },
 }
 
 /// What the agent does to its node. Calls without `async` are one system call, so that a check of the deadline can stand

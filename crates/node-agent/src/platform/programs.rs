@@ -45,7 +45,7 @@ async fn run_within(
             Err(failed(said.split_whitespace().collect::<Vec<_>>().join(" ")))
         }
         Ok(Err(error)) => Err(failed(error.to_string())),
-        Err(_) => Err(failed(format!("no end within {deadline:?}"))),
+        Err(_) => Err(PlatformError::Hung { program, within: deadline }),
     }
 }
 
