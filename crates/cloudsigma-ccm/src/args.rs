@@ -118,7 +118,7 @@ pub struct Args {
     #[arg(long, env = "GROUNDCREW_CLOUDSIGMA_NAT")]
     pub nat: bool,
 
-    /// Addresses that may be given out: networks, addresses or tag:<uuid>, comma-separated. Without it all of the account
+    /// Addresses that may be given out: networks, addresses or tag:UUID, comma-separated. Without it all of the account
     #[arg(long, env = "GROUNDCREW_CLOUDSIGMA_ALLOW_IP", value_name = "ADDRESSES", value_delimiter = ',')]
     pub allow_ip: Vec<Allowed>,
 

@@ -1,7 +1,7 @@
 //! What the status page shows: views into what a controller holds anyway, and the last few things that it did.
 //!
 //! Nothing is watched for it, and nothing grows: views are asked when somebody looks, and of what happened the last
-//! [`KEPT`] are kept.
+//! `KEPT` are kept.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -128,7 +128,7 @@ impl Hands<'_> {
         self.patch(&workload_resource(workload.kind), &workload.object, &stopped(workload)).await
     }
 
-    /// As it was before [`stop`](Self::stop).
+    /// As it was before `stop`.
     pub async fn restore(&self, workload: &Workload) -> Result<(), ProviderError> {
         if let Some(patch) = restored(workload) {
             return self.patch(&workload_resource(workload.kind), &workload.object, &patch).await;

@@ -61,7 +61,7 @@ pub struct Heard {
     pub doubts: Vec<String>,
 }
 
-/// A Node is out of reach if [`AGREE`] probes or more do not reach it, and fewer do. Only probes on ready Nodes are heard, and
+/// A Node is out of reach if `AGREE` probes or more do not reach it, and fewer do. Only probes on ready Nodes are heard, and
 /// of them only those that reach at least as many of the others as not: whoever reaches few says more about its own Node than
 /// about all the others. Nobody is heard about itself, or about a Node that is not ready anyway.
 #[must_use]
