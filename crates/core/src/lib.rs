@@ -14,7 +14,7 @@ pub mod cli;
 pub mod diff;
 pub mod drift;
 pub mod events;
-mod fault;
+pub mod fault;
 pub mod key;
 pub mod leader;
 pub mod metrics;

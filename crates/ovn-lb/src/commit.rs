@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use groundcrew_core::fault;
 use groundcrew_core::leader::{Term, WriteError};
 use ovsdb_client::ops::Mutator;
 use ovsdb_client::{Atom, Op, OpResult, TransactError, Value};
@@ -299,7 +300,10 @@ impl Writer {
     async fn transact(&self, operations: &[Op], term: &Term) -> Result<Vec<OpResult>, Refusal> {
         let started = Instant::now();
         let client = self.view.replica.client();
-        let write = client.transact(operations, started + self.deadline.saturating_sub(ANSWER_MARGIN));
+        let write = async {
+            fault::point("between check and transaction");
+            client.transact(operations, started + self.deadline.saturating_sub(ANSWER_MARGIN)).await
+        };
         let written = term.write(self.deadline, write).await;
         self.metrics.transact.observe(started.elapsed().as_secs_f64());
         let error = match written {

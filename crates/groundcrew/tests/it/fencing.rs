@@ -91,12 +91,10 @@ async fn until_confirmed(lab: &Lab, name: &str) -> Service {
     .unwrap()
 }
 
-/// Writes of a leader that serves its first Service, in order: 1 epoch (OVN), 2 claim, 3 `EIp`, 4 its status (API),
-/// 5 rows (OVN), 6 status (API). The process is stopped after the check of its lease and before the write.
-async fn stopped_between_check_and_send(lab: &Lab, write: u32) -> Controller {
-    let fault = format!("between check and send@{write}");
+/// The process is stopped at `fault`, after the check of its lease and before the write.
+async fn stopped_at(lab: &Lab, fault: &str) -> Controller {
     // Not waited for: it may be stopped before anybody can ask whether it is ready.
-    let first = lab.spawn("first", |command| command.env("GROUNDCREW_FAULT", &fault));
+    let first = lab.spawn("first", |command| command.env("GROUNDCREW_FAULT", fault));
     lab.until_leads(&first).await;
     lab.create("web").await;
     first.until_stopped(SOON).await.unwrap();
@@ -121,7 +119,7 @@ async fn stopped_between_check_and_send(lab: &Lab, write: u32) -> Controller {
 async fn an_epoch_claimed_too_late_is_refused() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let lab = Lab::with_lease("late-epoch", LEASE).await;
-    stopped_between_check_and_send(&lab, 1).await;
+    stopped_at(&lab, "between check and transaction@1").await;
     let of_first = lab.epochs().await.into_iter().filter(|(_, identity)| identity.starts_with("first_")).count();
     assert_eq!(of_first, 0, "its term never began");
 }
@@ -130,18 +128,21 @@ async fn an_epoch_claimed_too_late_is_refused() {
 async fn rows_sent_too_late_are_refused() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let lab = Lab::with_lease("late-rows", LEASE).await;
-    let first = stopped_between_check_and_send(&lab, 5).await;
+    let first = stopped_at(&lab, "between check and transaction@2").await;
     // Not sent, because their own deadline had passed too; had they been, the guard on the epoch would have refused them.
     first.until_metric("groundcrew_ovn_commits_total{outcome=\"failed\"}", SOON, |failed| failed > 0.5).await.unwrap();
 }
 
-/// One after the other at once: each has a lab of its own, and none measures time.
+/// Writes of a leader that serves its first Service: the epoch, then in the API the claim, the `EIp` and its status, the
+/// rows, the status. The reports of pools come in between, so that a number may be the write before.
+///
+/// All at once: each has a lab of its own, and none measures time.
 #[tokio::test]
 async fn whatever_is_sent_too_late_to_the_api_server_is_refused() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let late = async |name: &str, write: u32| {
         let lab = Lab::with_lease(name, LEASE).await;
-        stopped_between_check_and_send(&lab, write).await;
+        stopped_at(&lab, &format!("between check and send@{write}")).await;
     };
     tokio::join!(late("late-claim", 2), late("late-eip", 3), late("late-eip-status", 4), late("late-status", 6));
 }
