@@ -110,7 +110,7 @@
 {{- define "groundcrew.deorbit.rules" -}}
 - apiGroups: [groundcrew.dev]
   resources: [deorbits]
-  verbs: [get, list, patch]
+  verbs: [get, list, watch, patch]
 - apiGroups: [groundcrew.dev]
   resources: [deorbits/status]
   verbs: [update]

@@ -6,3 +6,4 @@ pub mod routegc;
 
 mod flags;
 mod nodes;
+mod wake;

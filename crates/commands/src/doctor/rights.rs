@@ -126,7 +126,7 @@ const NET_PROBE: &[Right] = &[own(SLICES), leases(&["create", "patch"])];
 /// It applies its policy, so that the name is known when it is created.
 const BLOCK: &[&str] = &["create", "patch", "delete"];
 const DEORBIT: &[Right] = &[
-    right(&["get", "list", "patch"], "groundcrew.dev", "deorbits"),
+    right(&["get", "list", "watch", "patch"], "groundcrew.dev", "deorbits"),
     right(&["update"], "groundcrew.dev", "deorbits/status"),
     named("kube-system", right(&["get"], "", "namespaces")),
     named("groundcrew-deorbit", right(BLOCK, "admissionregistration.k8s.io", "validatingadmissionpolicies")),

@@ -41,10 +41,11 @@ use groundcrew_core::leader::{Role, Term};
 use groundcrew_core::metrics::Register;
 use groundcrew_core::provider::{ErrorKind, ProviderError};
 use groundcrew_core::runtime::{Runtime, StartError};
+use groundcrew_core::watch::follow;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::ListParams;
+use kube::api::{ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -55,13 +56,14 @@ use cloud::Clouds;
 use metrics::Metrics;
 use run::{Next, Runner};
 
+use crate::wake::Wake;
+
 const FIRST_LOOK: &str = "a first look at the Deorbits";
 
-/// While somebody else has to do something first. What is asked for anew is seen within a [`GLANCE`].
-const IDLE: Duration = Duration::from_secs(5);
+const DEORBITS: &str = "the list of Deorbits";
 
-/// Between two lists of Deorbits, of which there is one or none.
-const GLANCE: Duration = Duration::from_secs(1);
+/// While somebody else has to do something first. What is asked for anew is looked at at once.
+const IDLE: Duration = Duration::from_secs(5);
 
 /// One look at a large cluster is work for the API server: it gets at least as many times its length to rest.
 const REST: u32 = 2;
@@ -77,12 +79,7 @@ struct Controller {
     told: BTreeMap<String, Phase>,
     /// What a dry run showed last, by name.
     shown: BTreeMap<String, Diff>,
-    /// What was asked for when there was nothing more to do, and when to look again all the same.
-    idle: Option<(Vec<Asked>, Instant)>,
 }
-
-/// What a user asks for.
-type Asked = (String, Option<i64>, bool);
 
 /// Describes the metrics of the controller.
 pub fn describe(register: &dyn Register) -> prometheus::Result<()> {
@@ -112,14 +109,24 @@ pub async fn start(runtime: &Runtime, args: Args, clouds: Clouds) -> Result<(), 
         interval: args.interval,
         told: BTreeMap::new(),
         shown: BTreeMap::new(),
-        idle: None,
     };
+    let wake = Wake::new(asked);
+    let woken = wake.notify.clone();
+    let (ready, stop) = (runtime.ready.clone(), runtime.tasks.stop().clone());
+    runtime.ready.wait_for(DEORBITS, "");
+    runtime.tasks.spawn("deorbits", follow(Api::all(runtime.client.clone()), DEORBITS, wake, ready, stop));
     runtime.ready.wait_for(FIRST_LOOK, "");
     runtime.tasks.spawn("passes", async move {
         let (stop, role) = (controller.runtime.tasks.stop().clone(), controller.runtime.role.clone());
-        Box::pin(stop.run_until_cancelled(controller.run(role))).await;
+        Box::pin(stop.run_until_cancelled(controller.run(role, &woken))).await;
     });
     Ok(())
+}
+
+/// What a user asks for. What we write into its status is not that.
+fn asked(deorbit: PartialObjectMeta<Deorbit>) -> (String, impl Clone + PartialEq + Send) {
+    let meta = deorbit.metadata;
+    (meta.name.unwrap_or_default(), (meta.uid, meta.generation, meta.deletion_timestamp.is_some()))
 }
 
 /// Not one that only plans, is going, or has come to its end.
@@ -137,7 +144,7 @@ fn left(all: &[Deorbit]) -> i64 {
 }
 
 impl Controller {
-    async fn run(&mut self, mut role: watch::Receiver<Role>) {
+    async fn run(&mut self, mut role: watch::Receiver<Role>, woken: &Notify) {
         loop {
             let term = role.borrow_and_update().term().cloned();
             let began = Instant::now();
@@ -148,8 +155,9 @@ impl Controller {
                     let rest = (began.elapsed() * REST).min(IDLE);
                     match next {
                         Next::Now => rest.min(self.interval),
+                        Next::Moving => rest,
                         Next::Soon => rest.max(self.interval),
-                        Next::Later | Next::Never => GLANCE,
+                        Next::Later | Next::Never => IDLE,
                     }
                 }
                 Err(error) => {
@@ -161,7 +169,8 @@ impl Controller {
             };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                Ok(()) = role.changed() => self.idle = None,
+                () = woken.notified() => {}
+                Ok(()) = role.changed() => {}
             }
         }
     }
@@ -176,13 +185,6 @@ impl Controller {
         let mut all = listed.map_err(|error| ProviderError::from_kube("cannot list Deorbits", &error))?.items;
         self.metrics.left.set(left(&all));
         self.told.retain(|uid, _| all.iter().any(|one| one.metadata.uid.as_ref() == Some(uid)));
-        let asked: Vec<Asked> = all
-            .iter()
-            .map(|one| (one.name_any(), one.metadata.generation, one.metadata.deletion_timestamp.is_some()))
-            .collect();
-        if self.idle.as_ref().is_some_and(|(before, until)| *before == asked && Instant::now() < *until) {
-            return Ok(Next::Later);
-        }
         let mut soonest = Next::Never;
         // Whoever came first has its way with the cluster; plans may be made at any time.
         all.sort_by_key(|one| (one.spec.dry_run, one.creation_timestamp(), one.name_any()));
@@ -219,7 +221,6 @@ impl Controller {
         if let Some(error) = failed {
             return Err(error);
         }
-        self.idle = (soonest >= Next::Later && term.is_some()).then(|| (asked, Instant::now() + IDLE));
         Ok(soonest)
     }
 

@@ -30,7 +30,6 @@ mod sightings;
 mod status;
 #[cfg(test)]
 mod tests;
-mod wake;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +52,8 @@ use pass::Flight;
 use push::Pace;
 use sightings::Sightings;
 use status::Status;
-use wake::Wake;
+
+use crate::wake::Wake;
 
 const NODES: &str = "the list of Nodes";
 /// For the first of them.
@@ -93,7 +93,7 @@ where
         pace: Pace::default(),
         doubts: Vec::new(),
     };
-    let wake = Wake::default();
+    let wake = Wake::new(mark);
     let woken = wake.notify.clone();
     let nodes: Api<Node> = Api::all(runtime.client.clone());
     let (ready, stop) = (runtime.ready.clone(), runtime.tasks.stop().clone());
@@ -106,6 +106,12 @@ where
         stop.run_until_cancelled(run(flight, &runtime_, role, &woken, interval)).await;
     });
     Ok(())
+}
+
+/// The heartbeat of a Node is no reason to look.
+fn mark(node: Node) -> (String, impl Clone + PartialEq + Send) {
+    let nodes::Node { name, uid, server, unready_since, .. } = node.into();
+    (name, (uid, server, unready_since.is_none()))
 }
 
 /// Passes until the end. A follower looks too: when it has to lead, it must know how long the API server has answered.

@@ -71,6 +71,8 @@ pub struct Preview {
 pub enum Next {
     /// A stage has begun, and may be done with already.
     Now,
+    /// Less is left than at the last look, and the rest may be about to go.
+    Moving,
     /// Something is under way.
     Soon,
     /// Somebody has to do something first.
@@ -191,7 +193,7 @@ impl Runner {
         let held = status.phase == Phase::Leftovers;
         let began = stage::begun(status.started_at.get_or_insert(Time(now)), now);
         status.phase = Phase::Running;
-        let stages_before = status.stages.len();
+        let (stages_before, left_before) = (status.stages.len(), status.left);
         advance(&mut status.stages, &view.work(spec, &self.last.notes), &limits, &began, now);
         if status.irreversible_at.is_none() && status.stages.iter().any(|known| stage::deletes(known.name)) {
             status.irreversible_at = Some(Time(now));
@@ -226,7 +228,13 @@ impl Runner {
         self.hold_on(deorbit, term).await?;
         self.write(deorbit, &status, term).await?;
         self.last = hands.apply(view.steps(spec, &status.stages, now), &self.last.failures).await;
-        Ok(if status.stages.len() > stages_before { Next::Now } else { Next::Soon })
+        Ok(if status.stages.len() > stages_before {
+            Next::Now
+        } else if status.left < left_before {
+            Next::Moving
+        } else {
+            Next::Soon
+        })
     }
 
     /// Refuses it with nothing done, until somebody asks for something else.
