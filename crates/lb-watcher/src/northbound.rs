@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use groundcrew_ovn::mark;
-use ovsdb_client::{Set, StrMap, Uuid};
+use ovsdb_client::{BlockSet, Set, StrMap, Uuid};
 
 ovsdb_client::table! {
     /// Virtual addresses and their backends, for one protocol.
@@ -26,7 +26,7 @@ ovsdb_client::table! {
     /// A project's router.
     pub(crate) struct LogicalRouter = "Logical_Router" {
         pub(crate) name: Arc<str>,
-        pub(crate) load_balancer: Set<Uuid>,
+        pub(crate) load_balancer: BlockSet<Uuid>,
     }
     indexes LogicalRoutersBy {
         name: Arc<str> = |row| Some(row.name.clone()),
@@ -37,7 +37,7 @@ ovsdb_client::table! {
     /// A project's switch.
     pub(crate) struct LogicalSwitch = "Logical_Switch" {
         pub(crate) name: Arc<str>,
-        pub(crate) load_balancer: Set<Uuid>,
+        pub(crate) load_balancer: BlockSet<Uuid>,
     }
     indexes LogicalSwitchesBy {
         name: Arc<str> = |row| Some(row.name.clone()),
@@ -96,7 +96,7 @@ impl PlaceKind {
 
 impl Northbound {
     /// Members of each router or switch of this name; names are not unique in OVN.
-    pub(crate) fn places(&self, kind: PlaceKind, name: &str) -> Vec<&Set<Uuid>> {
+    pub(crate) fn places(&self, kind: PlaceKind, name: &str) -> Vec<&BlockSet<Uuid>> {
         match kind {
             PlaceKind::Router => self.routers.find(|by| &by.name, name).map(|(_, row)| &row.load_balancer).collect(),
             PlaceKind::Switch => self.switches.find(|by| &by.name, name).map(|(_, row)| &row.load_balancer).collect(),
@@ -104,7 +104,7 @@ impl Northbound {
     }
 
     /// Name and members of a router or switch.
-    pub(crate) fn place(&self, kind: PlaceKind, uuid: Uuid) -> Option<(&Arc<str>, &Set<Uuid>)> {
+    pub(crate) fn place(&self, kind: PlaceKind, uuid: Uuid) -> Option<(&Arc<str>, &BlockSet<Uuid>)> {
         match kind {
             PlaceKind::Router => self.routers.get(uuid).map(|row| (&row.name, &row.load_balancer)),
             PlaceKind::Switch => self.switches.get(uuid).map(|row| (&row.name, &row.load_balancer)),

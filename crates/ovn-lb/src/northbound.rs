@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use ovsdb_client::{Set, StrMap, Uuid};
+use ovsdb_client::{BlockSet, Set, StrMap, Uuid};
 
 use crate::marks;
 
@@ -43,7 +43,7 @@ ovsdb_client::table! {
     /// A project's router. The set is everybody's: members are added and taken one by one, never written whole.
     pub(crate) struct LogicalRouter = "Logical_Router" {
         pub(crate) name: Arc<str>,
-        pub(crate) load_balancer: Set<Uuid>,
+        pub(crate) load_balancer: BlockSet<Uuid>,
         pub(crate) load_balancer_group: Set<Uuid> = optional,
         pub(crate) ports: Set<Uuid>,
         pub(crate) static_routes: Set<Uuid>,
@@ -97,7 +97,7 @@ ovsdb_client::table! {
     /// A project's switch; the same holds for its set.
     pub(crate) struct LogicalSwitch = "Logical_Switch" {
         pub(crate) name: Arc<str>,
-        pub(crate) load_balancer: Set<Uuid>,
+        pub(crate) load_balancer: BlockSet<Uuid>,
         pub(crate) load_balancer_group: Set<Uuid> = optional,
     }
     indexes LogicalSwitchesBy {
@@ -110,7 +110,7 @@ ovsdb_client::table! {
     /// made it is its owner, and we are not.
     pub(crate) struct LoadBalancerGroup = "Load_Balancer_Group" {
         pub(crate) name: Arc<str>,
-        pub(crate) load_balancer: Set<Uuid>,
+        pub(crate) load_balancer: BlockSet<Uuid>,
     }
     indexes LoadBalancerGroupsBy {
         name: Arc<str> = |row| Some(row.name.clone()),
@@ -367,7 +367,7 @@ impl Northbound {
     }
 
     /// The routers, switches or groups of this name with their members; names are not unique in OVN.
-    pub(crate) fn places(&self, kind: Kind, name: &str) -> Vec<(Place, &Set<Uuid>)> {
+    pub(crate) fn places(&self, kind: Kind, name: &str) -> Vec<(Place, &BlockSet<Uuid>)> {
         let place = |uuid, name: &Arc<str>| Place { kind, uuid, name: name.clone() };
         match kind {
             Kind::Router => {
@@ -386,7 +386,7 @@ impl Northbound {
     }
 
     /// Name and members of a router, switch or group.
-    pub(crate) fn place(&self, kind: Kind, uuid: Uuid) -> Option<(&Arc<str>, &Set<Uuid>)> {
+    pub(crate) fn place(&self, kind: Kind, uuid: Uuid) -> Option<(&Arc<str>, &BlockSet<Uuid>)> {
         match kind {
             Kind::Router => self.routers.get(uuid).map(|row| (&row.name, &row.load_balancer)),
             Kind::Switch => self.switches.get(uuid).map(|row| (&row.name, &row.load_balancer)),

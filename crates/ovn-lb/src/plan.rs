@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use groundcrew_core::provider::{Difference, Owner, Protocol};
-use ovsdb_client::{Set, StrMap, Uuid};
+use ovsdb_client::{BlockSet, StrMap, Uuid};
 
 use crate::desired::{Desired, Row, Site};
 use crate::error::Error;
@@ -38,7 +38,7 @@ pub(crate) struct Plan {
 }
 
 /// A router, switch or group, and the rows that are on it.
-type Spot<'a> = (Place, &'a Set<Uuid>);
+type Spot<'a> = (Place, &'a BlockSet<Uuid>);
 
 /// Something that was left alone on purpose.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -117,18 +117,18 @@ fn places(nb: &Northbound) -> BTreeMap<Uuid, BTreeSet<String>> {
     let switches =
         nb.switches.iter().map(|(_, row)| ("switch", &row.name, &row.load_balancer, &row.load_balancer_group));
     for (kind, name, members, groups) in routers.chain(switches) {
-        for member in members {
+        for member in members.iter() {
             places.entry(*member).or_default().insert(format!("{kind} {name}"));
         }
         for (uuid, group) in groups.iter().filter_map(|uuid| Some((uuid, nb.groups.get(*uuid)?))) {
             grouped.insert(*uuid);
-            for member in &group.load_balancer {
+            for member in group.load_balancer.iter() {
                 places.entry(*member).or_default().insert(format!("{kind} {name} (group {})", group.name));
             }
         }
     }
     for (_, group) in nb.groups.iter().filter(|(uuid, _)| !grouped.contains(uuid)) {
-        for member in &group.load_balancer {
+        for member in group.load_balancer.iter() {
             places.entry(*member).or_default().insert(format!("group {}, which is nowhere", group.name));
         }
     }

@@ -34,7 +34,7 @@ mod update;
 mod value;
 
 pub use client::Client;
-pub use column::{Map, Real, Set, StrMap};
+pub use column::{BlockSet, Map, Real, Set, StrMap};
 pub use config::Config;
 pub use endpoint::{Endpoint, EndpointError, parse_list};
 pub use error::{Cause, ConnectError, TransactError};

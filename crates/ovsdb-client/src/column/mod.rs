@@ -1,5 +1,6 @@
 //! Rust types that hold a column, read straight from the bytes of a message.
 
+mod block_set;
 mod map;
 mod set;
 mod str_map;
@@ -12,6 +13,7 @@ use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, SeqAccess, Visitor};
 use uuid::Uuid;
 
+pub use block_set::BlockSet;
 pub use map::Map;
 pub use set::Set;
 pub use str_map::StrMap;
@@ -20,7 +22,7 @@ use crate::schema::{AtomKind, ColumnType};
 
 /// A type that a row's field can have.
 ///
-/// Implemented for [`Scalar`]s, `Option` of one, [`Set`], [`Map`] and [`StrMap`].
+/// Implemented for [`Scalar`]s, `Option` of one, [`Set`], [`BlockSet`], [`Map`] and [`StrMap`].
 pub trait Column: Default + Clone + Send + Sync + 'static {
     /// Reads the column's whole value.
     fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error>;
