@@ -54,7 +54,7 @@ pub(crate) use pool::Family;
 pub(crate) use book::bound_to;
 pub(crate) use nodes::NodeSink;
 pub(crate) use report::report;
-pub(crate) use taken::{avoid, taken};
+pub(crate) use taken::{avoid, may_be_others, taken};
 pub(crate) use tenant::serve;
 pub(crate) use watch::{EipSink, PoolSink};
 
@@ -80,6 +80,8 @@ pub(crate) struct Addresses {
     tenants: Queue<EipKey>,
     /// What a pool should say about itself may have changed.
     stirred: Notify,
+    /// Other addresses may be taken in OVN now.
+    pub(crate) others: Notify,
 }
 
 /// Every `EIp` that there is.
@@ -143,8 +145,22 @@ impl Addresses {
             reports: Reports::new(pools),
             version: 0,
         });
-        let (tenants, stirred) = (Queue::default(), Notify::new());
-        Self { client, reader, network_type, projects, kube_ovn, routes, deadline, state, looks, tenants, stirred }
+        let tenants = Queue::default();
+        let (stirred, others) = (Notify::new(), Notify::new());
+        Self {
+            client,
+            reader,
+            network_type,
+            projects,
+            kube_ovn,
+            routes,
+            deadline,
+            state,
+            looks,
+            tenants,
+            stirred,
+            others,
+        }
     }
 
     /// Reads every `EIp` anew: the watch of a process that only followed so far may lag behind its predecessor's last

@@ -20,7 +20,7 @@ use ovsdb_client::StrMap;
 use tokio::sync::{broadcast, watch};
 use tracing::{debug, info};
 
-use crate::addresses::{Addresses, bound_to, taken};
+use crate::addresses::{Addresses, bound_to, may_be_others, taken};
 use crate::commit::Committer;
 use crate::desired::{Desired, Site, desired};
 use crate::error::Error;
@@ -359,10 +359,13 @@ impl LoadBalancers for Ovn {
 
     fn changes(&self) -> BoxStream<'static, Look> {
         let (cluster, waiting, unseen) = (self.site.cluster.clone(), self.waiting.clone(), self.unseen.clone());
-        let evidence = self.evidence.clone();
+        let (evidence, addresses) = (self.evidence.clone(), self.addresses.clone());
         let rows = self.view.replica.changes().into_stream().flat_map(move |changed| {
             let mut look = looks(&changed.before, &changed.after, &changed.rows, &cluster, &waiting);
             let in_passing = unseen.passed(changed.after.generation(), &mut look);
+            if may_be_others(&changed, &cluster) {
+                addresses.others.notify_one();
+            }
             // What our own writes changed is evidence of nobody.
             evidence.add(changed, look.is_some());
             stream::iter(look.into_iter().chain(in_passing))

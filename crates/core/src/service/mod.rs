@@ -30,7 +30,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use futures::StreamExt;
 use kube::Api;
 use tokio::sync::watch;
 use tracing::warn;
@@ -39,7 +38,7 @@ use crate::drift::DriftMetrics;
 use crate::key::ServiceKey;
 use crate::leader::Term;
 use crate::metrics::Register;
-use crate::provider::{LoadBalancers, Look};
+use crate::provider::LoadBalancers;
 use crate::queue::Queue;
 use crate::runtime::{Runtime, StartError, duration, interval};
 use crate::watch::follow;
@@ -140,17 +139,23 @@ where
     runtime.tasks.spawn("Service watch", services);
     let slices = follow(Api::all(client.clone()), SLICES, SliceSink::new(cache.clone()), ready.clone(), stop.clone());
     runtime.tasks.spawn("EndpointSlice watch", slices);
-    runtime.tasks.spawn("provider changes", listen(runtime.clone(), provider.clone(), cache.clone(), queue.clone()));
     runtime.tasks.spawn("terms", lead(runtime.clone(), provider.clone(), cache, queue.clone(), begun));
 
     let concurrency = provider.concurrency().max(1);
-    let (runtime_, queue_, reconciler_) = (runtime.clone(), queue.clone(), reconciler.clone());
+    let (runtime_, provider, queue_, reconciler_) =
+        (runtime.clone(), provider.clone(), queue.clone(), reconciler.clone());
     runtime.tasks.spawn("Service queue", async move {
         let stop = runtime_.tasks.stop();
-        if stop.run_until_cancelled(runtime_.ready.until_done(&[SERVICES, SLICES, PROVIDER])).await.is_none() {
+        let changes = provider.changes();
+        let synced = async {
+            provider.synced().await;
+            runtime_.ready.done(PROVIDER);
+            runtime_.ready.until_done(&[SERVICES, SLICES]).await;
+        };
+        if stop.run_until_cancelled(synced).await.is_none() {
             return;
         }
-        Worker { reconciler: &reconciler_, queue: &queue_, concurrency }.run(stop).await;
+        Worker { reconciler: &reconciler_, queue: &queue_, concurrency }.run(changes, stop).await;
     });
     runtime.tasks.spawn("drift reports", reporter.run(stop.clone()));
 
@@ -159,30 +164,6 @@ where
         Scan { reconciler: &reconciler, queue: &queue, interval, caution }.run(&stop).await;
     });
     Ok(())
-}
-
-/// Turns what the provider sees into keys.
-async fn listen<P: LoadBalancers>(
-    runtime: Runtime,
-    provider: Arc<P>,
-    cache: Arc<Cache>,
-    queue: Arc<Queue<ServiceKey>>,
-) {
-    let stop = runtime.tasks.stop();
-    let mut changes = provider.changes();
-    let Some(()) = stop.run_until_cancelled(provider.synced()).await else { return };
-    runtime.ready.done(PROVIDER);
-    loop {
-        match stop.run_until_cancelled(changes.next()).await {
-            None => return,
-            Some(Some(Look::At(key))) => queue.add_urgent(key),
-            Some(Some(Look::These(keys))) => queue.add_all_urgent(keys),
-            Some(Some(Look::InPassing(keys))) => queue.add_all(keys),
-            Some(Some(Look::Everywhere)) => queue.add_all(cache.keys()),
-            // A provider that is never told anything relies on the full scan.
-            Some(None) => return stop.cancelled().await,
-        }
-    }
 }
 
 /// Begins each term that this process wins: living addresses first, then everything is looked at once.

@@ -1,17 +1,19 @@
 //! Takes Services from the queue, all that wait at once: what only has to be put right outside goes there together,
 //! whatever else there is to do. The others are looked at one by one, several at a time.
+//!
+//! It also listens to the provider: a repair begins in the task that hears of the change.
 
 use std::collections::VecDeque;
 use std::task::Poll;
 
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt};
-use futures::stream::FuturesUnordered;
+use futures::stream::{self, BoxStream, FuturesUnordered};
 use tokio_util::sync::CancellationToken;
 
 use super::reconcile::{Glance, Reconciler, Rest};
 use crate::key::ServiceKey;
-use crate::provider::LoadBalancers;
+use crate::provider::{LoadBalancers, Look};
 use crate::queue::{Outcome, Queue};
 
 /// As many as are decided on before the queue is asked again for what is urgent: some milliseconds.
@@ -28,8 +30,10 @@ pub(super) struct Worker<'a, P> {
 }
 
 impl<P: LoadBalancers> Worker<'_, P> {
-    /// Works until `stop`, and then ends what is under way.
-    pub(super) async fn run(&self, stop: &CancellationToken) {
+    /// Works until `stop`, and then ends what is under way. A provider that is never told anything, whose `changes` end,
+    /// relies on the full scan.
+    pub(super) async fn run(&self, changes: BoxStream<'static, Look>, stop: &CancellationToken) {
+        let mut changes = changes.chain(stream::pending());
         let mut looks: FuturesUnordered<BoxFuture<'_, (ServiceKey, Outcome)>> = FuturesUnordered::new();
         let mut repairs = FuturesUnordered::new();
         let mut waiting: VecDeque<Glance> = VecDeque::new();
@@ -50,6 +54,7 @@ impl<P: LoadBalancers> Worker<'_, P> {
                     waiting.extend(failed);
                 }
                 Some(ended) = looks.next() => self.finish([ended]),
+                Some(look) = changes.next() => self.hear(look),
                 taken = self.queue.take(SLICE) => {
                     let (slice, before) = (taken.len(), together.len());
                     for (key, since) in taken {
@@ -86,6 +91,16 @@ impl<P: LoadBalancers> Worker<'_, P> {
         }
         while let Some(ended) = looks.next().await {
             self.finish([ended]);
+        }
+    }
+
+    /// Turns what the provider sees into keys.
+    fn hear(&self, look: Look) {
+        match look {
+            Look::At(key) => self.queue.add_urgent(key),
+            Look::These(keys) => self.queue.add_all_urgent(keys),
+            Look::InPassing(keys) => self.queue.add_all(keys),
+            Look::Everywhere => self.queue.add_all(self.reconciler.cache.keys()),
         }
     }
 

@@ -56,22 +56,20 @@ fn edges(network: IpNet) -> impl Iterator<Item = IpAddr> {
 }
 
 /// Whether other addresses may be taken now. Our own rows come and go all the time.
-fn concerns(changed: &Changed<Northbound>, cluster: &str) -> bool {
+pub(crate) fn may_be_others(changed: &Changed<Northbound>, cluster: &str) -> bool {
     let Rows::Some(rows) = &changed.rows else { return true };
-    rows.iter().any(|row| {
+    rows.iter().filter(|row| TABLES.contains(&&*row.table)).any(|row| {
         let has =
             |nb: &Northbound| nb.load_balancers.get(row.uuid).map(|row| foreign(row, cluster)).unwrap_or_default();
         *row.table != *LoadBalancer::TABLE || has(&changed.before) != has(&changed.after)
     })
 }
 
-/// Keeps the book informed until `stop`.
+/// Keeps the book informed until `stop`. It is woken by whoever reads the changes anyway: most are repairs of ours, which
+/// wait for nobody.
 pub(crate) async fn avoid(addresses: Arc<Addresses>, view: View, cluster: Arc<str>, stop: CancellationToken) {
-    let mut changes = view.replica.changes_in(TABLES);
-    while let Some(changed) = stop.run_until_cancelled(changes.next()).await {
-        if concerns(&changed, &cluster) {
-            addresses.avoid(taken(&changed.after, &cluster));
-        }
+    while stop.run_until_cancelled(addresses.others.notified()).await.is_some() {
+        addresses.avoid(taken(&view.replica.snapshot(), &cluster));
     }
 }
 
