@@ -18,9 +18,8 @@ use crate::queue::{Outcome, Queue};
 
 /// As many as are decided on before the queue is asked again for what is urgent: some milliseconds.
 const SLICE: usize = 250;
-/// As many as are put right together, one after the other: the first part of a large repair leaves at once, and while it
-/// is under way the next is planned, which is larger, so that all of it takes few writes.
-const TOGETHER: [usize; 4] = [250, 1_000, 4_000, 5_000];
+/// As many as are put right together at most.
+const MOST: usize = 5_000;
 
 pub(super) struct Worker<'a, P> {
     pub(super) reconciler: &'a Reconciler<P>,
@@ -67,8 +66,7 @@ impl<P: LoadBalancers> Worker<'_, P> {
                     // Nothing waits for company that may not come: only where most of what was looked at is broken, the
                     // rest of what waits will be, too.
                     let more_to_come = 2 * (together.len() - before) >= slice && self.queue.depth() > 0;
-                    let most = TOGETHER.get(part).or(TOGETHER.last()).copied().unwrap_or(SLICE);
-                    if together.len() >= most || (!together.is_empty() && !more_to_come) {
+                    if together.len() >= share(part, together.len() + self.queue.depth()) || (!together.is_empty() && !more_to_come) {
                         part += 1;
                         let mut repair = Box::pin(self.reconciler.repair(std::mem::take(&mut together)));
                         match futures::poll!(&mut repair) {
@@ -114,5 +112,39 @@ impl<P: LoadBalancers> Worker<'_, P> {
         let metrics = &self.reconciler.metrics;
         metrics.queued.set((self.queue.depth() + waiting).try_into().unwrap_or(i64::MAX));
         metrics.services.set(self.reconciler.cache.len().try_into().unwrap_or(i64::MAX));
+    }
+}
+
+/// How many of those that are left go out as this part of a large repair. The first leaves at once, and while one is under
+/// way the next is planned: it must be done by then, and all of it should take few writes.
+fn share(part: usize, left: usize) -> usize {
+    let share = match part {
+        0 => SLICE,
+        1 => left / 10,
+        2 => left / 2,
+        _ => left,
+    };
+    share.clamp(SLICE, MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(mut left: usize) -> Vec<usize> {
+        let mut parts = Vec::new();
+        while left > 0 {
+            parts.push(share(parts.len(), left).min(left));
+            left -= parts[parts.len() - 1];
+        }
+        parts
+    }
+
+    #[test]
+    fn a_large_repair_takes_few_writes_and_its_first_part_is_small() {
+        assert_eq!(parts(3), [3]);
+        assert_eq!(parts(1_000), [250, 250, 250, 250]);
+        assert_eq!(parts(10_000), [250, 975, 4_387, 4_388]);
+        assert_eq!(parts(16_000), [250, 1_575, 5_000, 5_000, 4_175]);
     }
 }
