@@ -11,7 +11,7 @@ use super::observe::Leases;
 #[command(next_help_heading = "Deorbit options")]
 #[group(id = "deorbit")]
 pub struct Args {
-    /// How long to wait at least between two looks while something is under way
+    /// How long to wait between two looks while nothing moves. While less is left each time, the next comes sooner
     #[arg(long, env = "GROUNDCREW_INTERVAL", value_name = "TIME", default_value = "1s", value_parser = interval)]
     pub interval: Duration,
 
