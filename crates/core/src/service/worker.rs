@@ -66,7 +66,8 @@ impl<P: LoadBalancers> Worker<'_, P> {
                     // Nothing waits for company that may not come: only where most of what was looked at is broken, the
                     // rest of what waits will be, too.
                     let more_to_come = 2 * (together.len() - before) >= slice && self.queue.depth() > 0;
-                    if together.len() >= share(part, together.len() + self.queue.depth()) || (!together.is_empty() && !more_to_come) {
+                    let is_full = together.len() >= share(part, together.len() + self.queue.depth());
+                    if is_full || (!together.is_empty() && !more_to_come) {
                         part += 1;
                         let mut repair = Box::pin(self.reconciler.repair(std::mem::take(&mut together)));
                         match futures::poll!(&mut repair) {

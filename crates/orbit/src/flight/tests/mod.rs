@@ -14,9 +14,11 @@ use std::time::Duration;
 use groundcrew_api::node_repair::{RepairOutcome, RepairStep};
 use groundcrew_core::provider::{Device, Instance, InstanceState, Port, PortAddress};
 use jiff::Timestamp;
+use serde_json::{from_value, json};
 
 use super::fleet::{Marks, fleet};
 use super::ladder::{Ladder, Rules, Taken, View, climb};
+use super::mark;
 use super::nodes::Node;
 
 pub(super) const MINUTE: Duration = Duration::from_mins(1);
@@ -168,4 +170,17 @@ pub(super) fn port(id: &str, device: Device, groups: Option<&[&str]>) -> Port {
         pairs: None,
         revision: Some(1),
     }
+}
+
+#[test]
+fn a_node_that_changes_its_mind_is_a_reason_to_look_and_its_heartbeat_is_none() {
+    let seen = |ready: bool, heartbeat: &str| {
+        let status = if ready { "True" } else { "False" };
+        let condition = json!({"type": "Ready", "status": status, "lastHeartbeatTime": heartbeat});
+        let meta = json!({"name": "a", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"});
+        mark(from_value(json!({"metadata": meta, "status": {"conditions": [condition]}})).unwrap()).1
+    };
+    let before = seen(true, "2026-01-01T00:00:00Z");
+    assert!(seen(true, "2026-01-01T00:01:00Z") == before);
+    assert!(seen(false, "2026-01-01T00:01:00Z") != before);
 }
