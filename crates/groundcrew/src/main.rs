@@ -1,5 +1,7 @@
 //! The `groundcrew` binary: one sub-command a controller, and a few for people.
 
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod allocator;
 mod crds;
 mod deorbit;
 mod detach;
