@@ -2,7 +2,7 @@
 //!
 //! Reconciles hand in their steps and wait. One task sends what has gathered as one transaction; while it is under way
 //! the next gathers. So a single change goes out at once, and a thousand share a few transactions: northd computes anew
-//! for each.
+//! for each. A large one is put together while the one before is under way, so that the database need not wait for it.
 //!
 //! Every transaction begins with a guard on the leader's [`epoch`], and every step brings guards of its own. When one
 //! of those fails, whoever brought it has lost and plans again; the others are sent again without it, which is safe
@@ -18,6 +18,8 @@ mod epoch;
 mod tests;
 
 use std::collections::VecDeque;
+use std::future::ready;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,7 +27,7 @@ use std::time::Duration;
 use groundcrew_core::fault;
 use groundcrew_core::leader::{Term, WriteError};
 use ovsdb_client::ops::Mutator;
-use ovsdb_client::{Atom, Op, OpResult, TransactError, Value};
+use ovsdb_client::{Atom, Op, OpResult, Prepared, TransactError, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::{debug, info};
@@ -43,6 +45,9 @@ use epoch::Epoch;
 /// a second; but each one makes northd compute everything anew, so that ten thousand lost rows should come back in a few.
 const MOST_STEPS: usize = 15_000;
 const MOST_BYTES: usize = 8 << 20;
+/// From this many changes on it takes a transaction so long to be put together that this is done ahead of its turn. Fewer go
+/// on gathering until then.
+const MANY: usize = 250;
 
 const GLOBAL: &str = "NB_Global";
 
@@ -61,6 +66,20 @@ struct Waiting {
     steps: Vec<Step>,
     term: Term,
     done: oneshot::Sender<Result<Option<i64>, Error>>,
+}
+
+/// What is sent as one transaction.
+struct Part {
+    changes: Vec<Waiting>,
+    /// As it was put together ahead of its turn.
+    ahead: Option<Assembled>,
+}
+
+/// A transaction that only has to be sent, if the epoch is still the same.
+struct Assembled {
+    epoch: Epoch,
+    batch: Batch,
+    message: Prepared,
 }
 
 struct Writer {
@@ -154,13 +173,25 @@ pub(crate) fn present_epoch(nb: &Northbound, cluster: &str) -> Result<Option<Op>
 
 async fn run(writer: Arc<Writer>, mut queue: mpsc::UnboundedReceiver<Vec<Waiting>>) {
     let mut waiting = VecDeque::new();
+    let mut ahead = None;
     while let Some(first) = queue.recv().await {
         waiting.extend(first);
-        while !waiting.is_empty() {
+        while ahead.is_some() || !waiting.is_empty() {
             while let Ok(next) = queue.try_recv() {
                 waiting.extend(next);
             }
-            writer.send(gather(&mut waiting)).await;
+            let part = ahead.take().unwrap_or_else(|| Part { changes: gather(&mut waiting), ahead: None });
+            let mut sending = pin!(writer.send(part));
+            loop {
+                tokio::select! {
+                    biased;
+                    () = &mut sending => break,
+                    () = ready(()), if ahead.is_none() && waiting.len() >= MANY => {
+                        ahead = Some(writer.assemble_ahead(gather(&mut waiting)));
+                    }
+                    Some(next) = queue.recv() => waiting.extend(next),
+                }
+            }
         }
     }
 }
@@ -191,9 +222,24 @@ impl Waiting {
 }
 
 impl Writer {
+    fn assemble_ahead(&self, changes: Vec<Waiting>) -> Part {
+        // Where it cannot be, whoever sends it tells why.
+        let ahead = self.epoch().and_then(|epoch| self.assemble(&changes, epoch).ok());
+        Part { changes, ahead }
+    }
+
+    fn assemble(&self, changes: &[Waiting], epoch: Epoch) -> Result<Assembled, TransactError> {
+        let [bump, number] = count();
+        let (guard, ending) = (epoch.guard(&self.cluster), [bump, epoch.signature(&self.cluster), number]);
+        let batch = Batch::new(guard, changes.iter().map(|change| &change.steps[..]), ending, &self.cluster);
+        let message = self.view.replica.client().prepare(batch.operations())?;
+        Ok(Assembled { epoch, batch, message })
+    }
+
     /// Sends until everybody has an answer.
-    async fn send(&self, gathered: Vec<Waiting>) {
-        let mut parts = vec![gathered];
+    async fn send(&self, Part { changes, mut ahead }: Part) {
+        let all = changes.len();
+        let mut parts = vec![changes];
         let mut reclaimed = false;
         while let Some(mut part) = parts.pop() {
             // Whoever has given up may have been asked for the contrary meanwhile.
@@ -217,10 +263,18 @@ impl Writer {
                 tell_all(part, &Ok(None));
                 continue;
             }
-            let [bump, number] = count();
-            let (guard, ending) = (epoch.guard(&self.cluster), [bump, epoch.signature(&self.cluster), number]);
-            let batch = Batch::new(guard, part.iter().map(|w| &w.steps[..]), ending, &self.cluster);
-            let outcome = self.transact(batch.operations(), &term).await;
+            let assembled = match ahead.take().filter(|ahead| ahead.epoch == epoch && part.len() == all) {
+                Some(assembled) => Ok(assembled),
+                None => self.assemble(&part, epoch.clone()),
+            };
+            let Assembled { batch, message, .. } = match assembled {
+                Ok(assembled) => assembled,
+                Err(error) => {
+                    tell_all(part, &Err(Error::NotSent { reason: error.to_string() }));
+                    continue;
+                }
+            };
+            let outcome = self.transact(message, &term).await;
             self.metrics.committed(part.len(), &outcome);
             match outcome {
                 Ok(results) => tell_all(part, &Ok(counted(&results))),
@@ -274,7 +328,9 @@ impl Writer {
         let snapshot = self.view.now()?;
         let seen = epoch::seen(&snapshot, &self.cluster)?;
         let next = Epoch::after(seen, least, term.identity());
-        match self.transact(&next.claim(seen, &self.cluster), term).await {
+        let claim = self.view.replica.client().prepare(&next.claim(seen, &self.cluster));
+        let claim = claim.map_err(|error| Error::NotSent { reason: error.to_string() })?;
+        match self.transact(claim, term).await {
             Ok(_) => {
                 // Whatever was on its way is in this view or never will be.
                 self.northd.begin();
@@ -297,12 +353,12 @@ impl Writer {
         Refusal::Whole(Error::Unknown { reason })
     }
 
-    async fn transact(&self, operations: &[Op], term: &Term) -> Result<Vec<OpResult>, Refusal> {
+    async fn transact(&self, message: Prepared, term: &Term) -> Result<Vec<OpResult>, Refusal> {
         let started = Instant::now();
         let client = self.view.replica.client();
         let write = async {
             fault::point("between check and transaction");
-            client.transact(operations, started + self.deadline.saturating_sub(ANSWER_MARGIN)).await
+            client.send(message, started + self.deadline.saturating_sub(ANSWER_MARGIN)).await
         };
         let written = term.write(self.deadline, write).await;
         self.metrics.transact.observe(started.elapsed().as_secs_f64());

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::error::TransactError;
 use crate::link::{CallError, Caller};
 use crate::lock::{Lock, Locks};
-use crate::message::error_words;
+use crate::message::{Draft, error_words};
 use crate::ops::Op;
 use crate::replica::Hub;
 use crate::schema::{Schema, SchemaError, Wanted};
@@ -25,6 +25,13 @@ use crate::update::{Database, Touched};
 /// A session with one database. Clones share it; it ends with the last of them.
 #[derive(Clone)]
 pub struct Client(Arc<Session>);
+
+/// Operations in the form in which they are sent. What is prepared while another transaction is under way leaves the moment
+/// that one is answered.
+pub struct Prepared {
+    draft: Draft,
+    ops: usize,
+}
 
 pub(crate) struct Session {
     pub(crate) database: String,
@@ -63,10 +70,22 @@ impl Client {
     /// A replica of the same session is in sync before its transactions are sent and applies updates in the order in
     /// which the server sent them, so that it has a transaction's effects when this returns.
     pub async fn transact(&self, ops: &[Op], deadline: Instant) -> Result<Vec<OpResult>, TransactError> {
-        let caller = self.caller(deadline).await?;
+        self.send(self.prepare(ops)?, deadline).await
+    }
+
+    /// Does of [`Client::transact`] what can be done before it is sent. Nothing is sent.
+    pub fn prepare(&self, ops: &[Op]) -> Result<Prepared, TransactError> {
         let params = Params { database: &self.0.database, ops };
-        match caller.call("transact", &params, deadline).await {
-            Ok(reply) => outcome(&reply, ops.len(), &caller.endpoint),
+        let draft =
+            Draft::new("transact", &params).map_err(|error| TransactError::NotSent { reason: error.to_string() })?;
+        Ok(Prepared { draft, ops: ops.len() })
+    }
+
+    /// As [`Client::transact`].
+    pub async fn send(&self, prepared: Prepared, deadline: Instant) -> Result<Vec<OpResult>, TransactError> {
+        let caller = self.caller(deadline).await?;
+        match caller.call(prepared.draft, deadline).await {
+            Ok(reply) => outcome(&reply, prepared.ops, &caller.endpoint),
             Err(CallError::Refused(error)) => {
                 let (error, details) = error_words(&error);
                 Err(TransactError::Rejected { op: None, error, details })

@@ -33,7 +33,7 @@ mod transact;
 mod update;
 mod value;
 
-pub use client::Client;
+pub use client::{Client, Prepared};
 pub use column::{BlockSet, Map, Real, Set, StrMap};
 pub use config::Config;
 pub use endpoint::{Endpoint, EndpointError, parse_list};

@@ -16,7 +16,7 @@ use crate::codec::FrameReader;
 use crate::config::Config;
 use crate::endpoint::Endpoint;
 use crate::error::Cause;
-use crate::message::{self, Message};
+use crate::message::{self, Draft, Message};
 use crate::stream::Stream;
 
 /// Callers beyond this many wait for room: what a server does not read stays with those who want it written.
@@ -89,14 +89,9 @@ pub(crate) enum CallError {
 
 impl Caller {
     /// Sends a request for somebody who waits for the reply until `deadline`.
-    pub(crate) async fn call(
-        &self,
-        method: &str,
-        params: &impl Serialize,
-        deadline: Instant,
-    ) -> Result<Box<str>, CallError> {
+    pub(crate) async fn call(&self, draft: Draft, deadline: Instant) -> Result<Box<str>, CallError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let bytes = message::call(id, method, params).map_err(|error| CallError::NotSent(error.to_string()))?;
+        let bytes = draft.numbered(id);
         let fate = Fate::default();
         let Some((_registered, answer)) = self.register(id, fate.clone()) else {
             return Err(CallError::NotSent(self.gone()));
@@ -118,8 +113,8 @@ impl Caller {
     /// Sends a request of the session itself; the reply comes out of [`Caller::route`].
     pub(crate) fn post(&self, method: &str, params: &impl Serialize) -> Result<u64, Cause> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let bytes = message::call(id, method, params).map_err(|error| Cause::Protocol(error.to_string()))?;
-        self.own.try_send(bytes).map_err(|_| Cause::NotReading)?;
+        let draft = Draft::new(method, params).map_err(|error| Cause::Protocol(error.to_string()))?;
+        self.own.try_send(draft.numbered(id)).map_err(|_| Cause::NotReading)?;
         Ok(id)
     }
 

@@ -38,11 +38,28 @@ impl<'a> Message<'a> {
     }
 }
 
+/// A request but for its number, which it gets when it is sent.
+pub(crate) struct Draft(Vec<u8>);
+
 #[derive(Serialize)]
 struct Call<'a, P> {
-    id: u64,
     method: &'a str,
     params: &'a P,
+}
+
+impl Draft {
+    pub(crate) fn new(method: &str, params: &impl Serialize) -> Result<Self, serde_json::Error> {
+        let mut bytes = serde_json::to_vec(&Call { method, params })?;
+        // The brace that ends it comes with the number.
+        bytes.pop();
+        Ok(Self(bytes))
+    }
+
+    pub(crate) fn numbered(self, id: u64) -> Vec<u8> {
+        let Self(mut bytes) = self;
+        bytes.extend_from_slice(format!(r#","id":{id}}}"#).as_bytes());
+        bytes
+    }
 }
 
 #[derive(Serialize)]
@@ -50,10 +67,6 @@ struct Answer<'a> {
     id: &'a RawValue,
     result: Option<&'a RawValue>,
     error: Option<&'a str>,
-}
-
-pub(crate) fn call(id: u64, method: &str, params: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
-    serde_json::to_vec(&Call { id, method, params })
 }
 
 pub(crate) fn answer(id: &str, result: Result<&str, &str>) -> Result<Vec<u8>, serde_json::Error> {

@@ -208,6 +208,73 @@ async fn a_hung_server_leaves_an_unknown_outcome_and_the_next_look_finds_what_be
     assert_ne!(epoch.trim().trim_matches('"'), "1/a", "a write that is still on its way would pass its guard");
 }
 
+/// A change that the server does not answer yet, and behind it one more than enough for a transaction to be put together ahead.
+/// Returns when that has been done.
+async fn hold_up<'a>(
+    process: &'a Process,
+    server: &Server,
+    first: &'a Owner,
+    rest: &'a [Owner],
+) -> (Commit<'a>, Vec<Commit<'a>>) {
+    server.signal(0, Signal::SIGSTOP).unwrap();
+    let mut first: Commit<'_> = Box::pin(process.serve(first));
+    assert!(futures::poll!(&mut first).is_pending());
+    tokio::task::yield_now().await;
+    let mut rest: Vec<Commit<'_>> = rest.iter().map(|owner| Box::pin(process.serve(owner)) as _).collect();
+    for commit in &mut rest {
+        assert!(futures::poll!(commit).is_pending());
+    }
+    // The committer shares this thread and takes some from the queue at each of its turns.
+    for _ in 0..rest.len() {
+        tokio::task::yield_now().await;
+    }
+    (first, rest)
+}
+
+type Commit<'a> = futures::future::BoxFuture<'a, Result<Option<i64>, Error>>;
+
+#[tokio::test]
+async fn what_is_put_together_ahead_leaves_out_whoever_gives_up_before_its_turn() {
+    let server = server().await;
+    let process = Process::new(&server, "a").await;
+    process.view_has_project("shop").await;
+    process.committer.begin(&process.term).await.unwrap();
+    let first = owner("shop", "first");
+    let owners: Vec<_> = (0..=MANY).map(|n| owner("shop", &format!("web{n}"))).collect();
+    let (first, mut rest) = hold_up(&process, &server, &first, &owners).await;
+    drop(rest.remove(0));
+    server.signal(0, Signal::SIGCONT).unwrap();
+    first.await.unwrap();
+    for commit in rest {
+        commit.await.unwrap();
+    }
+    assert!(!process.plan(&owners[0]).is_empty(), "its Service may have been released since");
+    assert!(owners[1..].iter().all(|owner| process.plan(owner).is_empty()));
+    let transactions = process.metrics.commits.with_label_values(&["ok"]).get();
+    assert_eq!(transactions, 3, "the first, what was put together ahead, and the one that came later");
+}
+
+#[tokio::test]
+async fn what_was_put_together_ahead_is_made_anew_when_the_epoch_has_moved_on() {
+    let server = server().await;
+    let process = Process::with_deadline(&server, "a", Duration::from_secs(3)).await;
+    process.view_has_project("shop").await;
+    process.committer.begin(&process.term).await.unwrap();
+    let first = owner("shop", "first");
+    let owners: Vec<_> = (0..=MANY).map(|n| owner("shop", &format!("web{n}"))).collect();
+    let (hung, rest) = hold_up(&process, &server, &first, &owners).await;
+    let hung = hung.await;
+    server.signal(0, Signal::SIGCONT).unwrap();
+    assert!(matches!(hung, Err(Error::Unknown { .. })), "{hung:?}");
+    for commit in rest {
+        commit.await.unwrap();
+    }
+    assert!(owners.iter().all(|owner| process.plan(owner).is_empty()));
+    assert!(process.plan(&first).is_empty(), "it was on its way before the epoch moved on, and is seen");
+    let refused = process.metrics.commits.with_label_values(&["lost"]).get();
+    assert_eq!(refused, 0, "nothing was sent under the epoch before");
+}
+
 #[tokio::test]
 async fn a_read_only_server_refuses_everybody_and_nobody_is_split() {
     let server = server().await;
