@@ -8,6 +8,8 @@ use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use serde::ser::{Serialize, SerializeTuple, Serializer};
 use uuid::Uuid;
 
+use crate::column::StrMap;
+
 /// One scalar.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Atom {
@@ -26,7 +28,7 @@ pub enum Atom {
 }
 
 /// What a column holds.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub enum Value {
     /// Exactly one atom.
     Atom(Atom),
@@ -34,6 +36,8 @@ pub enum Value {
     Set(Vec<Atom>),
     /// Pairs with distinct keys.
     Map(Vec<(Atom, Atom)>),
+    /// Pairs of strings as a row of a replica has them, to be written. What is read is a [`Value::Map`].
+    StrMap(StrMap),
 }
 
 impl Value {
@@ -45,6 +49,23 @@ impl Value {
     /// A map of whatever turns into atoms.
     pub fn map<K: Into<Atom>, V: Into<Atom>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
         Self::Map(pairs.into_iter().map(|(k, v)| (k.into(), v.into())).collect())
+    }
+}
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Atom(one), Self::Atom(other)) => one == other,
+            (Self::Set(one), Self::Set(other)) => one == other,
+            (Self::Map(one), Self::Map(other)) => one == other,
+            (Self::StrMap(one), Self::StrMap(other)) => one == other,
+            (Self::Map(pairs), Self::StrMap(map)) | (Self::StrMap(map), Self::Map(pairs)) => {
+                let is = |atom: &Atom, text: &str| matches!(atom, Atom::String(own) if own == text);
+                pairs.len() == map.len()
+                    && pairs.iter().zip(map.iter()).all(|((k, v), (key, value))| is(k, key) && is(v, value))
+            }
+            _ => false,
+        }
     }
 }
 
@@ -127,7 +148,16 @@ impl Serialize for Value {
             Self::Atom(atom) => atom.serialize(serializer),
             Self::Set(atoms) => tagged("set", atoms, serializer),
             Self::Map(pairs) => tagged("map", pairs, serializer),
+            Self::StrMap(map) => tagged("map", &Pairs(map), serializer),
         }
+    }
+}
+
+struct Pairs<'a>(&'a StrMap);
+
+impl Serialize for Pairs<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter())
     }
 }
 
@@ -211,6 +241,7 @@ impl fmt::Display for Value {
                 }
                 f.write_str("}")
             }
+            Self::StrMap(map) => write!(f, "{}", Self::map(map.iter())),
         }
     }
 }
@@ -250,6 +281,20 @@ mod tests {
         ] {
             assert_eq!(serde_json::to_value(&value).unwrap(), wire);
             assert_eq!(serde_json::from_value::<Value>(wire).unwrap(), value);
+        }
+    }
+
+    #[test]
+    fn strings_of_a_row_are_written_and_compared_as_any_map() {
+        let pairs = [("a", "1"), ("b", "\"2\"")];
+        let (map, row) = (Value::map(pairs), Value::from(&pairs.into_iter().collect::<StrMap>()));
+        assert!(matches!(row, Value::StrMap(_)));
+        assert_eq!(serde_json::to_value(&row).unwrap(), serde_json::to_value(&map).unwrap());
+        assert_eq!(row.to_string(), map.to_string());
+        assert!(row == map && map == row);
+        for other in [Value::map([("a", "1")]), Value::map([("a", "1"), ("b", "3")]), Value::map([("a", 1), ("b", 2)])]
+        {
+            assert!(row != other);
         }
     }
 

@@ -148,5 +148,6 @@ pub fn elements(value: Value) -> Vec<Atom> {
         Value::Atom(atom) => vec![atom],
         Value::Set(atoms) => atoms,
         Value::Map(pairs) => pairs.into_iter().map(|(key, _)| key).collect(),
+        Value::StrMap(map) => map.iter().map(|(key, _)| key.into()).collect(),
     }
 }

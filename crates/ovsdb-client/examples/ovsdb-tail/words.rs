@@ -77,6 +77,7 @@ fn is_blank(value: &Value) -> bool {
         }
         Value::Set(atoms) => atoms.is_empty(),
         Value::Map(pairs) => pairs.is_empty(),
+        Value::StrMap(map) => map.is_empty(),
     }
 }
 
@@ -86,7 +87,7 @@ fn show(value: &Value, tables: &AnyTables) -> String {
         Value::Set(atoms) => {
             format!("[{}]", atoms.iter().map(|atom| name(atom, tables)).collect::<Vec<_>>().join(", "))
         }
-        Value::Map(_) => value.to_string(),
+        Value::Map(_) | Value::StrMap(_) => value.to_string(),
     }
 }
 

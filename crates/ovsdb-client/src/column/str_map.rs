@@ -114,7 +114,7 @@ impl fmt::Debug for StrMap {
 
 impl From<&StrMap> for Value {
     fn from(map: &StrMap) -> Self {
-        Self::map(map.iter())
+        Self::StrMap(map.clone())
     }
 }
 
