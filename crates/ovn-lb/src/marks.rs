@@ -50,6 +50,12 @@ pub(crate) fn keys(marks: &StrMap) -> impl Iterator<Item = &str> {
     marks.iter().map(|(key, _)| key).chain(group)
 }
 
+/// Those keys that are our marks.
+pub(crate) fn ours(external_ids: &StrMap) -> StrMap {
+    let is_mark = |key: &str| matches!(key, CLUSTER | NAMESPACE | SERVICE | UID | HASH | ROUTER | SWITCH | GROUP);
+    external_ids.iter().filter(|(key, _)| is_mark(key)).collect()
+}
+
 /// The uid in the marks, whichever cluster's they are.
 pub(crate) fn uid(external_ids: &StrMap) -> Option<Uuid> {
     external_ids.get(UID)?.parse().ok()

@@ -2,16 +2,18 @@
 //!
 //! Rows of the replica are shared objects that are replaced when they change. While the wish is the same and the rows are
 //! the very same objects, still attached, there is nothing to compare. Ten thousand Services are looked at in the time of
-//! a few hundred comparisons.
+//! a few hundred comparisons. And when a row is gone that was right, it is put back as it was.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use groundcrew_core::provider::Caveat;
+use groundcrew_core::provider::{Caveat, Owner};
 use ovsdb_client::{Table, Uuid};
 
+use crate::desired::{self, Clients, PROTOCOLS};
+use crate::marks;
 use crate::northbound::{Kind, LoadBalancer, LogicalRouter, LogicalRouterPort, LogicalSwitch, Northbound};
-use crate::plan::Step;
+use crate::plan::{Step, protocol};
 
 #[derive(Default)]
 pub(crate) struct Memos(Mutex<State>);
@@ -44,6 +46,17 @@ struct Row {
     on_switch: bool,
 }
 
+/// What a memo says about a Service.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Known {
+    /// It has what it wants: nothing of that has changed.
+    Same,
+    /// It wants what it wanted before, which is other than what is there: these were its rows. So nobody has to find out
+    /// what a lost row said.
+    Other(Vec<desired::Row>),
+    Nothing,
+}
+
 /// Everything that a comparison depends on.
 pub(crate) struct Question<'a> {
     /// The Service's uid.
@@ -67,18 +80,22 @@ impl Memos {
         state.by_uid.get(&uid).is_some_and(|memo| memo.fingerprint == fingerprint && memo.seen == seen)
     }
 
-    /// Whether it was seen to have what it wants, and nothing of that has changed since.
-    pub(crate) fn holds(&self, question: &Question<'_>) -> bool {
+    /// What is known from before.
+    pub(crate) fn ask(&self, question: &Question<'_>, owner: &Owner, cluster: &str) -> Known {
         let mut state = self.lock();
         state.follow(question.nb);
         let version = state.version;
-        let Some(memo) = state.by_uid.get_mut(&question.uid) else { return false };
-        let still = memo.still_holds(question);
-        memo.seen = question.addresses.map(|addresses| (version, addresses));
-        if !still {
-            state.by_uid.remove(&question.uid);
+        let Some(memo) = state.by_uid.get_mut(&question.uid) else { return Known::Nothing };
+        memo.seen = None;
+        if !memo.is_about(question) {
+            return Known::Nothing;
         }
-        still
+        if memo.still_holds(question) {
+            memo.seen = question.addresses.map(|addresses| (version, addresses));
+            return Known::Same;
+        }
+        let rows: Option<_> = memo.rows.iter().map(|known| known.as_made(owner, cluster)).collect();
+        rows.map_or(Known::Nothing, Known::Other)
     }
 
     /// It has what it wants.
@@ -128,23 +145,30 @@ impl Memo {
         Some(Self { fingerprint: question.fingerprint, seen: None, router, is_bound, switch, rows: rows.collect() })
     }
 
-    fn still_holds(&self, question: &Question<'_>) -> bool {
+    /// Whether the wish and its places are the same.
+    fn is_about(&self, question: &Question<'_>) -> bool {
         let nb = question.nb;
-        if self.fingerprint != question.fingerprint
-            || only(nb, Kind::Router, question.router) != Some(self.router)
-            || only(nb, Kind::Switch, question.switch) != Some(self.switch)
-            || nb.routers.get(self.router).is_none_or(|router| router.is_bound() != self.is_bound)
-        {
-            return false;
-        }
+        self.fingerprint == question.fingerprint
+            && only(nb, Kind::Router, question.router) == Some(self.router)
+            && only(nb, Kind::Switch, question.switch) == Some(self.switch)
+            && nb.routers.get(self.router).is_some_and(|router| router.is_bound() == self.is_bound)
+    }
+
+    /// Whether the rows are the same, and where they were.
+    fn still_holds(&mut self, question: &Question<'_>) -> bool {
+        let nb = question.nb;
         let (Some((_, on_router)), Some((_, on_switch))) =
             (nb.place(Kind::Router, self.router), nb.place(Kind::Switch, self.switch))
         else {
             return false;
         };
         let mut found = nb.load_balancers.find(|by| &by.uid, question.uid);
-        let same = self.rows.iter().all(|known| {
+        let same = self.rows.iter_mut().all(|known| {
             found.next().is_some_and(|(uuid, row)| {
+                // Another object after it was put back just as it was.
+                if !Arc::ptr_eq(row, &known.row) && *row == known.row {
+                    known.row = row.clone();
+                }
                 uuid == known.uuid
                     && Arc::ptr_eq(row, &known.row)
                     && on_router.contains(&uuid) == known.on_router
@@ -152,6 +176,34 @@ impl Memo {
             })
         });
         same && found.next().is_none()
+    }
+}
+
+impl Row {
+    /// As a plan makes it; `None` where it was not made by one, as in a database that was restored.
+    fn as_made(&self, owner: &Owner, cluster: &str) -> Option<desired::Row> {
+        let clients = match (self.on_router, self.on_switch) {
+            (true, true) => Clients::All,
+            (true, false) => Clients::Outside,
+            (false, true) => Clients::Inside,
+            (false, false) => return None,
+        };
+        let protocol = PROTOCOLS.into_iter().find(|one| one.to_string() == protocol(&self.row))?;
+        let uuid = marks::row_uuid(cluster, owner, protocol);
+        let uuid = if clients == Clients::Inside { marks::inside_row_uuid(uuid) } else { uuid };
+        let LoadBalancer { name, vips, options, selection_fields, ip_port_mappings, external_ids, .. } = &*self.row;
+        (uuid == self.uuid).then(|| desired::Row {
+            uuid,
+            name: name.to_string(),
+            clients,
+            protocol,
+            vips: vips.clone(),
+            options: options.clone(),
+            selection_fields: selection_fields.clone(),
+            checks: Vec::new(),
+            mappings: ip_port_mappings.clone(),
+            marks: marks::ours(external_ids),
+        })
     }
 }
 
@@ -209,6 +261,13 @@ mod tests {
 
     use super::*;
     use crate::marks;
+    use crate::testing::owner;
+
+    impl Memos {
+        fn holds(&self, question: &Question<'_>) -> bool {
+            self.ask(question, &owner("shop", "web"), "c1") == Known::Same
+        }
+    }
 
     fn id(n: u128) -> String {
         Uuid::from_u128(n).to_string()
@@ -280,6 +339,26 @@ mod tests {
             change(&mut nb, &updates);
             assert!(!memos.holds(&question(&nb, 7)), "{what}");
         }
+    }
+
+    #[test]
+    fn a_row_that_is_put_back_as_it_was_is_no_reason_to_compare() {
+        let (memos, mut nb) = (Memos::default(), served());
+        assert!(!memos.holds(&question(&nb, 7)));
+        memos.note(&question(&nb, 7));
+        let row = nb.load_balancers.get(Uuid::from_u128(1)).unwrap().clone();
+        let toggle = json!({ "modify": { "load_balancer": ["uuid", id(1)] } });
+        let places =
+            json!({ "Logical_Router": { id(2): toggle.clone() }, "Logical_Switch": { id(3): toggle.clone() } });
+        change(&mut nb, &json!({ "Load_Balancer": { id(1): { "delete": null } } }));
+        change(&mut nb, &places);
+        assert!(!memos.holds(&question(&nb, 7)));
+        let marks: Vec<_> = row.external_ids.iter().map(|(key, value)| [key, value]).collect();
+        let back = json!({ "insert": { "name": &*row.name, "external_ids": ["map", marks] } });
+        change(&mut nb, &json!({ "Load_Balancer": { id(1): back } }));
+        assert!(!memos.holds(&question(&nb, 7)), "it is attached to nothing");
+        change(&mut nb, &places);
+        assert!(memos.holds(&question(&nb, 7)));
     }
 
     #[test]

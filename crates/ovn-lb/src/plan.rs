@@ -26,7 +26,7 @@ pub(crate) use checks::Checks;
 use groups::{leave_group, unproven};
 pub(crate) use guards::GROUP_TABLE;
 pub(crate) use legacy::{Legacy, discard, legacy};
-pub(crate) use step::{Step, TABLE, attach};
+pub(crate) use step::{Step, TABLE, attach, protocol};
 
 /// The steps for one Service, and what stands in the way of others.
 #[derive(Debug, Clone, Default)]

@@ -28,7 +28,7 @@ use crate::fence::fence;
 use crate::health::{self, Probing};
 use crate::looks::looks;
 use crate::marks;
-use crate::memo::{Memos, Plans, Question};
+use crate::memo::{Known, Memos, Plans, Question};
 use crate::northbound::Northbound;
 use crate::northd::Northd;
 use crate::plan::{self, Legacy, Plan, Step, legacy, plan};
@@ -302,11 +302,20 @@ impl LoadBalancers for Ovn {
             && !self.addresses.leaves_elsewhere(key, &want.addresses)
             && !ways::are_several(&router, &nb);
         let is_settled = settled.as_ref() == Some(&want.addresses) && is_safe;
-        if is_settled && self.memos.holds(&question) {
-            self.plans.forget(*uid);
-            return Verdict::Same(self.reachable(want, Vec::new()));
-        }
-        let (mut differences, caveats) = match self.wish(want, &nb) {
+        let known =
+            if is_settled { self.memos.ask(&question, want.owner(), &self.site.cluster) } else { Known::Nothing };
+        let wish = match known {
+            Known::Same => {
+                self.plans.forget(*uid);
+                return Verdict::Same(self.reachable(want, Vec::new()));
+            }
+            Known::Other(rows) => {
+                let (owner, router, switch) = (want.owner().clone(), router.clone(), switch.clone());
+                Ok((Desired { owner, router, switch, group: None, rows, guard: None }, Vec::new()))
+            }
+            Known::Nothing => self.wish(want, &nb),
+        };
+        let (mut differences, caveats) = match wish {
             Ok((desired, caveats)) => {
                 let plan = plan(&desired, &self.site, &nb);
                 let differences = plan.differences();

@@ -40,7 +40,7 @@ pub(crate) enum Step {
 }
 
 /// What the row's protocol column means.
-pub(super) fn protocol(row: &LoadBalancer) -> &str {
+pub(crate) fn protocol(row: &LoadBalancer) -> &str {
     row.protocol.as_deref().unwrap_or("tcp")
 }
 

@@ -14,6 +14,7 @@ use serde_json::json;
 use self::model::*;
 use super::*;
 use crate::desired::{Check, desired};
+use crate::memo::{Known, Memos, Question};
 use crate::northbound::{Acl, HealthCheck, PortGroup};
 use crate::ranges::{ACTION, DIRECTION, Guard, PRIORITY, guard};
 use crate::testing::{frontend, owner, site, wanted};
@@ -28,6 +29,45 @@ proptest! {
         let second = plan(&desired, &site, &model.northbound());
         prop_assert_eq!(second.steps, vec![]);
         prop_assert_eq!(second.held, first.held);
+    }
+
+    #[test]
+    fn what_was_carried_out_is_recalled_as_it_was_desired(mut want in wishes(), site in sites()) {
+        want.source_ranges.clear();
+        let site = Site { group: None, ..site };
+        let mut model = Model::project("shop");
+        let mut desired = desired(&want, &site);
+        model.carry_out(&plan(&desired, &site, &model.northbound()));
+        let nb = model.northbound();
+        prop_assume!(plan(&desired, &site, &nb).is_empty());
+        let question = Question {
+            uid: want.owner().uid,
+            fingerprint: want.fingerprint(),
+            router: &desired.router,
+            switch: &desired.switch,
+            addresses: None,
+            nb: &nb,
+        };
+        let memos = Memos::default();
+        let ask = |question: &Question<'_>| memos.ask(question, want.owner(), &site.cluster);
+        prop_assert_eq!(ask(&question), Known::Nothing);
+        memos.note(&question);
+        prop_assert_eq!(ask(&question), Known::Same);
+        let gone = desired.rows.iter().map(|row| (row.uuid.to_string(), json!({ "delete": null })));
+        let gone = json!({ "Load_Balancer": gone.collect::<serde_json::Map<_, _>>() });
+        let mut lost = nb.clone();
+        ovsdb_client::apply(&gone.to_string(), &mut lost, &mut Touched::default()).unwrap();
+        let question = Question { nb: &lost, ..question };
+        desired.rows.sort_by_key(|row| row.uuid);
+        if desired.rows.is_empty() {
+            prop_assert_eq!(ask(&question), Known::Same);
+        } else {
+            let Known::Other(mut recalled) = ask(&question) else { panic!("nothing is recalled") };
+            recalled.sort_by_key(|row| row.uuid);
+            prop_assert_eq!(recalled, desired.rows);
+        }
+        let edited = Question { fingerprint: question.fingerprint ^ 1, ..question };
+        prop_assert_eq!(ask(&edited), Known::Nothing);
     }
 
     #[test]
