@@ -47,7 +47,7 @@ const MOST_STEPS: usize = 15_000;
 const MOST_BYTES: usize = 8 << 20;
 /// From this many changes on it takes a transaction so long to be put together that this is done ahead of its turn. Fewer go
 /// on gathering until then.
-const MANY: usize = 250;
+const MANY: usize = 100;
 
 const GLOBAL: &str = "NB_Global";
 
