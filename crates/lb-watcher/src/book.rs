@@ -94,8 +94,10 @@ pub(crate) enum Judgement {
     NotOurs,
     /// As it should be.
     Fine { repaired: Option<Repaired> },
-    /// Not as it should be, but somebody is still to be given this time.
-    Wait(Duration),
+    /// Not as it should be, but what was changed in Kubernetes may explain it for this time.
+    Settling(Duration),
+    /// The manager was asked, and has this time left.
+    Asked(Duration),
     /// Changed behind its owner's back. The same answer comes again until [`Book::asked`].
     Drift(Alarm),
     /// Differs from what we compute, and always did.
@@ -355,7 +357,7 @@ impl Entry {
             (None, _) if !sorted.odd.is_empty() => Judgement::Odd(sorted.odd),
             (None, Some(left)) => {
                 self.touched = touch;
-                Judgement::Wait(left)
+                Judgement::Settling(left)
             }
             (repaired, _) => Judgement::Fine { repaired },
         }
@@ -397,7 +399,7 @@ impl Entry {
             let patience = patience.repair.saturating_mul(1 << open.attempts.saturating_sub(1).min(10));
             let left = now.until(asked + patience.min(LONGEST_PATIENCE));
             if !left.is_zero() {
-                return Judgement::Wait(left);
+                return Judgement::Asked(left);
             }
             if findings.iter().all(|f| !f.sure && !is_about_the_place(f.kind) && f.kind != Kind::RowMissing) {
                 return self.accept(findings);

@@ -22,7 +22,7 @@ use crate::metrics::Metrics;
 use crate::northbound::Northbound;
 use crate::report::{Deed, Reporter};
 use crate::request::{Answer, Requests};
-use crate::rounds::Rounds;
+use crate::rounds::{Reach, Rounds};
 use crate::sighting::Sightings;
 use crate::verify::{Finding, verify};
 use crate::view::View;
@@ -91,6 +91,7 @@ impl Watcher {
             let seen = Moment::now();
             let mut sighting = sightings.read(&changed);
             self.attribution.observe(&sighting.shift, seen);
+            let reach = if sighting.services.is_some() { Reach::These } else { Reach::All };
             let mut services = sighting.services.unwrap_or_else(|| self.cluster.keys().into_iter().collect());
             let mut state = self.lock();
             if sighting.strays {
@@ -98,9 +99,13 @@ impl Watcher {
                 sighting.taken.extend(state.book.awaited());
                 services.extend(sighting.taken.iter().cloned());
             }
-            let touch = state.rounds.begin(seen, &services);
-            for key in &services {
-                state.book.touch(key, touch, sighting.taken.contains(key));
+            if changed.before.generation() == 0 {
+                state.rounds.first(seen, services.clone());
+            } else {
+                let touch = state.rounds.begin(seen, services.clone(), reach);
+                for key in &services {
+                    state.book.touch(key, touch, sighting.taken.contains(key));
+                }
             }
             state.read = Some(changed.after);
             // Under the lock: who compares everything with what was read finds these keys queued.
@@ -110,11 +115,11 @@ impl Watcher {
 
     /// Looks at one Service.
     pub(crate) async fn look(&self, key: ServiceKey) -> Outcome {
-        let outcome = self.consider(&key).await;
+        let (outcome, settled) = self.consider(&key).await;
         let masses = {
             let mut state = self.lock();
             self.count(&state);
-            state.rounds.looked(&key)
+            state.rounds.looked(&key, settled, Moment::now())
         };
         for mass in masses {
             self.metrics.drift.mass.with_label_values(&[mass.cause.label]).inc();
@@ -123,34 +128,36 @@ impl Watcher {
         outcome
     }
 
-    async fn consider(&self, key: &ServiceKey) -> Outcome {
+    /// How the look ended, and whether all is said and done that this Service needs now.
+    async fn consider(&self, key: &ServiceKey) -> (Outcome, bool) {
         let mut current = false;
         loop {
             // Everything is looked at again once it is back.
-            let Some(nb) = self.view.now() else { return Outcome::Done };
+            let Some(nb) = self.view.now() else { return (Outcome::Done, false) };
             let Some((service, wanted)) = self.wanted(key) else {
                 self.forget(key);
-                return Outcome::Done;
+                return (Outcome::Done, true);
             };
             let judgement = self.lock().book.judge(&service, &wanted, verify(&wanted, &nb), Moment::now());
             match judgement {
-                Judgement::NotOurs => return Outcome::Done,
+                Judgement::NotOurs => return (Outcome::Done, true),
                 Judgement::Fine { repaired } => {
                     if let Some(repaired) = repaired {
                         self.repaired(&service, &repaired);
                     }
-                    return Outcome::Done;
+                    return (Outcome::Done, true);
                 }
-                Judgement::Wait(left) => return Outcome::Again(left),
+                Judgement::Settling(left) => return (Outcome::Again(left), false),
+                Judgement::Asked(left) => return (Outcome::Again(left), true),
                 Judgement::Odd(findings) => {
                     self.odd(&service, &findings);
-                    return Outcome::Again(self.settle);
+                    return (Outcome::Again(self.settle), true);
                 }
                 // No change of OVN told it, so perhaps OVN has stopped to tell.
                 Judgement::Drift(alarm) if alarm.touch.is_none() && !current => {
                     current = self.view.is_current().await;
                     if !current {
-                        return Outcome::Again(NOT_CURRENT);
+                        return (Outcome::Again(NOT_CURRENT), false);
                     }
                 }
                 Judgement::Drift(alarm) => return self.act(&service, &alarm).await,
@@ -179,11 +186,11 @@ impl Watcher {
         Some((service, wanted))
     }
 
-    async fn act(&self, service: &Service, alarm: &Alarm) -> Outcome {
+    async fn act(&self, service: &Service, alarm: &Alarm) -> (Outcome, bool) {
         // A follower has no say. Who leads next looks at everything first.
-        let Some(voice) = self.voice() else { return Outcome::Done };
+        let Some(voice) = self.voice() else { return (Outcome::Done, false) };
         if let Err(wait) = self.admit(service, alarm) {
-            return Outcome::Again(wait);
+            return (Outcome::Again(wait), true);
         }
         let cause = self.cause(service, alarm);
         let (deed, answer) = match voice {
@@ -194,9 +201,9 @@ impl Watcher {
         };
         let with = match answer {
             Answer::Done(with) => with,
-            // It is about to go; the watch tells.
-            Answer::Gone => return Outcome::Done,
-            Answer::Failed(retry) => return Outcome::Failed(retry),
+            // It is about to go, or we do not lead any more: it is looked at again in both cases.
+            Answer::Gone => return (Outcome::Done, false),
+            Answer::Failed(retry) => return (Outcome::Failed(retry), false),
         };
         let (first, mut in_a_crowd) = (alarm.attempts == 0, false);
         {
@@ -205,9 +212,7 @@ impl Watcher {
             state.book.asked(&service.key, with.as_deref(), cause.label, now);
             if first {
                 state.brake.repaired(&service.key, now);
-            }
-            if let Some(touch) = alarm.touch.filter(|_| first) {
-                in_a_crowd = state.rounds.drifted(touch.round, &service.key, &cause);
+                in_a_crowd = state.rounds.drifted(alarm.touch, &service.key, &cause, now);
             }
             if cause.label == KUBE_OVN_COLLECTION {
                 state.collected = Some(now);
@@ -224,7 +229,7 @@ impl Watcher {
             self.reporter.overdue(service, alarm, self.report_only);
         }
         // Looks when its time is up, whatever else happens.
-        Outcome::Again(Duration::ZERO)
+        (Outcome::Again(Duration::ZERO), true)
     }
 
     /// Holds a Service that somebody changes faster than anybody should repair it.

@@ -65,7 +65,7 @@ impl Scene {
             Judgement::NotOurs => "not ours".into(),
             Judgement::Fine { repaired: None } => "fine".into(),
             Judgement::Fine { repaired: Some(repaired) } => format!("repaired in {} s", repaired.took.as_secs()),
-            Judgement::Wait(left) => format!("wait {} s", left.as_secs()),
+            Judgement::Settling(left) | Judgement::Asked(left) => format!("wait {} s", left.as_secs()),
             Judgement::Drift(alarm) => format!("drift {}", kinds(&alarm.findings)),
             Judgement::Odd(findings) => format!("odd {}", kinds(&findings)),
         }

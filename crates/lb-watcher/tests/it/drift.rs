@@ -117,6 +117,21 @@ async fn what_was_gone_before_the_watcher_came_is_repaired_too() {
 }
 
 #[tokio::test]
+async fn all_that_was_gone_before_the_watcher_came_is_summed_up_once() {
+    let project = Project::new("allgone").await;
+    for name in ["a", "b", "c"] {
+        project.publish(name).await;
+    }
+    let _manager = project.manager().await;
+    let watcher = project.watcher(&[]).await;
+    watcher.until_repaired("row_missing", "unknown_writer", 3.0).await;
+    let told = project.until_event("groundcrew-lb-watcher", "MassDrift").await;
+    assert!(told.contains("3 Services"), "{told}");
+    let rounds = watcher.metric("groundcrew_drift_mass_total{cause=\"unknown_writer\"}").await;
+    assert!((rounds - 1.0).abs() < 0.1, "{rounds}");
+}
+
+#[tokio::test]
 async fn a_restored_and_an_emptied_database_are_told_apart() {
     let mut project = Project::new("restored").await;
     let old = project.served("old").await;

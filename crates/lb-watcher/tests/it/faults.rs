@@ -33,6 +33,31 @@ async fn drift_during_a_hand_over_is_repaired_by_the_successor() {
 }
 
 #[tokio::test]
+async fn a_collection_while_nobody_leads_is_summed_up_by_the_successor() {
+    let project = Project::new("interregnum").await;
+    let names = ["a", "b", "c", "d", "e"];
+    for name in names {
+        project.served(name).await;
+    }
+    let _manager = project.manager().await;
+    let first = project.start(&[]).await;
+    first.until_metric("groundcrew_leader_leading_bool", |leads| leads > 0.5).await;
+    let second = project.start(&[]).await;
+    for watcher in [&first, &second] {
+        watcher.until_ready().await;
+        watcher.until_watches(5).await;
+    }
+    first.stop().await;
+    project.collect().await;
+    // It has seen all of it before it may say a word.
+    second.until_repaired("row_missing", "kube_ovn_collection", 5.0).await;
+    let rounds = "groundcrew_drift_mass_total{cause=\"kube_ovn_collection\"}";
+    second.until_metric(rounds, |rounds| (rounds - 1.0).abs() < 0.1).await;
+    let told = project.until_event("groundcrew-lb-watcher", "MassDrift").await;
+    assert!(told.contains("5 Services"), "{told}");
+}
+
+#[tokio::test]
 async fn a_successor_does_not_ask_again_for_what_is_under_way() {
     let project = Project::new("asked").await;
     for name in ["web", "marker"] {
