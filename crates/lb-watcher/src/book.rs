@@ -43,6 +43,11 @@ struct Entry {
     shape_since: Moment,
     /// Doubtful findings that were there when this shape had settled; `None` until then.
     known: Option<Vec<u64>>,
+    /// Which addresses have no backend, and since when if that has changed: a manager may keep nothing for these.
+    empty: u64,
+    emptied: Option<Moment>,
+    /// Whether a row was missing when it was last looked at.
+    absent: bool,
     backends: Backends,
     extras: Vec<(Protocol, Uuid, u64)>,
     /// The last change of OVN that concerned it and was not looked at yet.
@@ -235,6 +240,9 @@ impl Entry {
             shape: wanted.shape(),
             shape_since: now,
             known: None,
+            empty: wanted.empty(),
+            emptied: None,
+            absent: false,
             backends: Backends { wanted: wanted.backends(), ..Backends::default() },
             extras: Vec::new(),
             touched: None,
@@ -261,8 +269,15 @@ impl Entry {
         let (backends, mut shape): (Vec<_>, Vec<_>) =
             sight.findings.into_iter().partition(|f| f.kind == Kind::Backends);
         let mut missing = shape.iter_mut().filter(|f| f.kind == Kind::RowMissing).peekable();
-        self.lost = missing.peek().is_some() && (self.lost || taken.is_some());
+        let is_absent = missing.peek().is_some();
+        let follows_backends = self.emptied.is_some_and(|since| !now.until(since + patience.settle).is_zero());
+        self.lost = is_absent && (self.lost || (taken.is_some() && !follows_backends));
         missing.for_each(|finding| finding.sure |= self.lost);
+        if follows_backends && self.open.is_none() && (is_absent || self.absent) {
+            // It is made anew, step by step.
+            (self.shape_since, self.known) = (self.emptied.unwrap_or(now), None);
+        }
+        self.absent = is_absent;
         let incomplete =
             shape.iter().any(|f| matches!(f.kind, Kind::RowMissing | Kind::RowDuplicate | Kind::VipMissing));
         self.sort_shape(shape, now, patience, &mut sorted);
@@ -280,6 +295,9 @@ impl Entry {
         let (shape, backends) = (wanted.shape(), wanted.backends());
         if self.shape != shape {
             (self.shape, self.shape_since, self.known) = (shape, now, None);
+            (self.empty, self.emptied) = (wanted.empty(), None);
+        } else if self.empty != wanted.empty() {
+            (self.empty, self.emptied, self.lost) = (wanted.empty(), Some(now), false);
         }
         if self.backends.wanted != backends {
             self.backends = Backends { wanted: backends, ..Backends::default() };
@@ -294,11 +312,16 @@ impl Entry {
     }
 
     fn sort_shape(&mut self, findings: Vec<Finding>, now: Moment, patience: Patience, sorted: &mut Sorted) {
+        let left = |since: Moment| now.until(since + patience.settle);
+        let is_hollow = |f: &Finding| matches!(f.kind, Kind::RowMissing | Kind::VipMissing);
+        let hollow_left = self.emptied.map_or(Duration::ZERO, left);
         let Some(known) = &mut self.known else {
-            let left = now.until(self.shape_since + patience.settle);
+            let hollow_left = if findings.iter().any(is_hollow) { hollow_left } else { Duration::ZERO };
+            let left = left(self.shape_since).max(hollow_left);
             if !findings.is_empty() && self.open.is_none() && !self.lost && !left.is_zero() {
                 return sorted.wait_for(left);
             }
+            self.emptied = None;
             let (sure, doubtful): (Vec<_>, Vec<_>) = findings.into_iter().partition(|f| f.sure);
             self.known = Some(doubtful.iter().map(|f| f.id).collect());
             sorted.odd.extend(doubtful);
@@ -306,7 +329,20 @@ impl Entry {
             return;
         };
         known.retain(|id| findings.iter().any(|f| f.id == *id));
-        sorted.drifted.extend(findings.into_iter().filter(|f| f.sure || !known.contains(&f.id)));
+        let (follows, rest): (Vec<_>, Vec<_>) =
+            findings.into_iter().partition(|f| self.emptied.is_some() && self.open.is_none() && is_hollow(f));
+        sorted.drifted.extend(rest.into_iter().filter(|f| f.sure || !known.contains(&f.id)));
+        if self.emptied.is_none() || self.open.is_some() {
+            return;
+        }
+        if !hollow_left.is_zero() {
+            // Looked at again even if all is well: what goes later is not explained by it.
+            return sorted.wait_for(hollow_left);
+        }
+        self.emptied = None;
+        let (sure, doubtful): (Vec<_>, Vec<_>) = follows.into_iter().partition(|f| f.sure);
+        known.extend(doubtful.iter().map(|f| f.id));
+        sorted.drifted.extend(sure);
     }
 
     fn sort_backends(&mut self, findings: Vec<Finding>, now: Moment, patience: Patience, sorted: &mut Sorted) {

@@ -81,6 +81,14 @@ impl Wanted {
         hasher.finish()
     }
 
+    /// Which addresses have no backend, in short.
+    pub(crate) fn empty(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        let vips = self.rows.iter().flat_map(|row| &row.vips);
+        vips.for_each(|vip| vip.backends.is_empty().hash(&mut hasher));
+        hasher.finish()
+    }
+
     /// The backends in short: what changes with every pod.
     pub(crate) fn backends(&self) -> u64 {
         let mut hasher = DefaultHasher::new();

@@ -91,6 +91,10 @@ fn back() -> Value {
     })
 }
 
+fn toggle_member(table: &str, place: u128) -> Value {
+    json!({ table: { uuid(place).to_string(): { "modify": { "load_balancer": ["uuid", uuid(1)] } } } })
+}
+
 fn vips(backends: &str) -> Value {
     json!({ "Load_Balancer": { uuid(1).to_string(): { "modify": { "vips": ["map", [["192.0.2.7:80", backends]]] } } } })
 }
@@ -223,13 +227,80 @@ fn a_row_without_endpoints_that_was_there_and_is_gone_is_drift() {
     assert_eq!(scene.look(), "drift row_missing");
 }
 
+/// A manager that keeps no row without backends, and makes it step by step when there are some.
+#[test]
+fn a_row_that_comes_and_goes_with_its_endpoints_is_no_drift() {
+    let mut scene = Scene::settled();
+    scene.ready.clear();
+    assert_eq!(scene.look(), "wait 5 s");
+    scene.wait(1);
+    scene.change(&taken());
+    assert_eq!(scene.look(), "wait 4 s");
+    scene.wait(4);
+    assert!(["odd row_missing", "fine"].contains(&&*scene.look()), "its way of seeing things");
+    scene.wait(60);
+    assert_eq!(scene.look(), "fine");
+
+    scene.ready = vec!["10.1.0.41", "10.1.0.42"];
+    assert_eq!(scene.look(), "wait 5 s");
+    scene.wait(1);
+    scene.change(&json!({ "Load_Balancer": { uuid(1).to_string(): row("shop-web-tcp") } }));
+    assert_eq!(scene.look(), "wait 4 s", "it is there, but not attached");
+    scene.change(&toggle_member("Logical_Router", 5));
+    scene.change(&toggle_member("Logical_Switch", 6));
+    assert_eq!(scene.look(), "fine");
+    scene.change(&taken());
+    assert_eq!(scene.look(), "drift row_missing", "nothing explains this one");
+}
+
+#[test]
+fn a_row_that_does_not_come_with_its_endpoints_is_drift_once_that_has_settled() {
+    let mut nb = served();
+    update(&mut nb, &taken());
+    let mut scene = Scene::new(nb);
+    scene.ready.clear();
+    scene.look();
+    scene.wait(5);
+    assert_eq!(scene.look(), "odd row_missing");
+    scene.wait(60);
+    scene.ready = vec!["10.1.0.41"];
+    assert_eq!(scene.look(), "wait 5 s");
+    scene.wait(5);
+    assert_eq!(scene.look(), "drift row_missing");
+}
+
+#[test]
+fn an_address_that_comes_and_goes_with_its_endpoints_is_no_drift() {
+    let mut scene = Scene::settled();
+    let toggle = json!({ "Load_Balancer": { uuid(1).to_string(): { "modify": { "vips": ["map", [["192.0.2.7:80", "10.1.0.41:8080,10.1.0.42:8080"]]] } } } });
+    scene.ready.clear();
+    scene.look();
+    scene.change(&toggle);
+    assert_eq!(scene.look(), "wait 5 s");
+    scene.wait(5);
+    assert_eq!(scene.look(), "fine");
+    scene.ready = vec!["10.1.0.41", "10.1.0.42"];
+    assert_eq!(scene.look(), "wait 5 s");
+    scene.change(&toggle);
+    assert_eq!(scene.look(), "wait 5 s");
+    scene.wait(5);
+    assert_eq!(scene.look(), "fine");
+}
+
+#[test]
+fn endpoints_that_come_and_go_delay_nothing_that_they_do_not_explain() {
+    let mut scene = Scene::settled();
+    scene.ready.clear();
+    assert_eq!(scene.look(), "wait 5 s");
+    scene.change(&toggle_member("Logical_Router", 5));
+    assert_eq!(scene.look(), "drift router_detached");
+}
+
 #[test]
 fn a_row_that_was_seen_to_go_is_drift_however_little_is_known() {
     let mut scene = Scene::new(served());
     scene.ready.clear();
-    scene.update_silently(
-        &json!({ "Logical_Router": { uuid(5).to_string(): { "modify": { "load_balancer": ["uuid", uuid(1)] } } } }),
-    );
+    scene.update_silently(&toggle_member("Logical_Router", 5));
     assert_eq!(scene.look(), "wait 5 s", "just come, and nothing has settled");
     scene.change(&gone());
     assert_eq!(scene.look(), "drift row_missing");
