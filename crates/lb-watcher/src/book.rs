@@ -89,7 +89,8 @@ struct Open {
     attempts: u32,
     cause: &'static str,
     row_missing: bool,
-    place_missing: bool,
+    /// Routers and switches that are missing, or there twice.
+    hindrances: usize,
 }
 
 /// What follows.
@@ -123,6 +124,11 @@ impl Alarm {
     /// Whether the manager can do something about it: it makes no routers and no switches.
     pub(crate) fn is_repairable(&self) -> bool {
         self.findings.iter().any(|finding| !is_about_the_place(finding.kind))
+    }
+
+    /// Whether something is missing that the manager needs and does not make.
+    pub(crate) fn is_hindered(&self) -> bool {
+        self.findings.iter().any(|finding| is_about_the_place(finding.kind))
     }
 }
 
@@ -268,11 +274,14 @@ impl Entry {
         self.sort_extras(service, &sight, &mut sorted);
         let (backends, mut shape): (Vec<_>, Vec<_>) =
             sight.findings.into_iter().partition(|f| f.kind == Kind::Backends);
-        let mut missing = shape.iter_mut().filter(|f| f.kind == Kind::RowMissing).peekable();
-        let is_absent = missing.peek().is_some();
+        let is_absent = shape.iter().any(|f| f.kind == Kind::RowMissing);
+        let hindrances = shape.iter().filter(|f| is_about_the_place(f.kind)).count();
         let follows_backends = self.emptied.is_some_and(|since| !now.until(since + patience.settle).is_zero());
         self.lost = is_absent && (self.lost || (taken.is_some() && !follows_backends));
-        missing.for_each(|finding| finding.sure |= self.lost);
+        if self.lost {
+            let is_its = |f: &&mut Finding| f.kind == Kind::RowMissing || is_about_the_place(f.kind);
+            shape.iter_mut().filter(is_its).for_each(|finding| finding.sure = true);
+        }
         if follows_backends && self.open.is_none() && (is_absent || self.absent) {
             // It is made anew, step by step.
             (self.shape_since, self.known) = (self.emptied.unwrap_or(now), None);
@@ -287,7 +296,7 @@ impl Entry {
         if sorted.drifted.is_empty() {
             return self.not_drifted(sorted, touch, now);
         }
-        self.drifted(sorted.drifted, taken.or(touch), taken, now, patience)
+        self.drifted(sorted.drifted, hindrances, taken.or(touch), taken, now, patience)
     }
 
     /// Takes note of what Kubernetes says.
@@ -402,6 +411,7 @@ impl Entry {
     fn drifted(
         &mut self,
         findings: Vec<Finding>,
+        hindrances: usize,
         touch: Option<Touch>,
         taken: Option<Touch>,
         now: Moment,
@@ -417,16 +427,15 @@ impl Entry {
                 attempts: 0,
                 cause: "",
                 row_missing: false,
-                place_missing: false,
+                hindrances: 0,
             })
         });
         open.kinds.extend(findings.iter().map(|f| f.kind));
         let row_missing = findings.iter().any(|f| f.kind == Kind::RowMissing);
-        let place_missing = findings.iter().any(|f| is_about_the_place(f.kind));
         let taken = taken.is_some_and(|taken| open.asked.is_some_and(|asked| taken.seen >= asked));
         let gone_again = row_missing && (!open.row_missing || taken);
-        let place_is_back = open.place_missing && !place_missing;
-        (open.row_missing, open.place_missing) = (row_missing, place_missing);
+        let place_is_back = hindrances < open.hindrances;
+        (open.row_missing, open.hindrances) = (row_missing, hindrances);
         if open.asked.is_some() && (gone_again || place_is_back) {
             // Nobody waits for an answer to the old question: what it led to is undone, or could not be done then.
             (open.seen, open.touch, open.asked, open.attempts) = (seen, touch, None, 0);

@@ -55,7 +55,8 @@ impl Reporter {
     pub(crate) fn overdue(&self, service: &Service, alarm: &Alarm, report_only: bool) {
         let what = describe(&alarm.findings);
         warn!(service = %service.key, asked = alarm.attempts, "still not repaired: {what}");
-        if report_only || !alarm.is_repairable() {
+        // It is not the manager's fault then, and what is missing was told.
+        if report_only || !alarm.is_repairable() || alarm.is_hindered() {
             return;
         }
         let note = format!(

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use groundcrew_core::provider::{Difference, Protocol};
-use ovsdb_client::{StrMap, Uuid};
+use ovsdb_client::{BlockSet, StrMap, Uuid};
 
 use crate::northbound::{LoadBalancer, Northbound, PlaceKind};
 use crate::wanted::{Row, Vip, Wanted};
@@ -104,10 +104,10 @@ pub(crate) fn verify(wanted: &Wanted, nb: &Northbound) -> Sight {
         sight.has_row |= !found.is_empty();
         let mut look = Look { row, findings: &mut sight.findings };
         match found[..] {
-            [] => look.missing(),
+            [] => look.missing(wanted, nb),
             [(uuid, present)] => {
                 look.content(present);
-                for (kind, name) in [(PlaceKind::Router, &wanted.router), (PlaceKind::Switch, &wanted.switch)] {
+                for (kind, name) in wanted.places() {
                     look.attachment(kind, name, uuid, nb);
                 }
                 sight.extras.push((row.protocol, uuid, present.extras()));
@@ -134,10 +134,14 @@ impl Look<'_> {
         self.findings.push(Finding { kind, sure, id, row, expected, found });
     }
 
-    fn missing(&mut self) {
+    fn missing(&mut self, wanted: &Wanted, nb: &Northbound) {
         // Without a backend kube-dc may not have made the row in the first place.
         let sure = self.row.vips.iter().any(|vip| !vip.backends.is_empty());
         self.add(Kind::RowMissing, sure, "", self.row.name.clone(), "no such row");
+        // It cannot be made whole while these are missing.
+        for (kind, name) in wanted.places() {
+            self.place(kind, name, nb, sure);
+        }
     }
 
     fn duplicate(&mut self, found: &[(Uuid, &std::sync::Arc<LoadBalancer>)]) {
@@ -174,17 +178,35 @@ impl Look<'_> {
     }
 
     fn attachment(&mut self, place: PlaceKind, name: &str, uuid: Uuid, nb: &Northbound) {
-        let (missing, ambiguous, detached) = match place {
-            PlaceKind::Router => (Kind::RouterMissing, Kind::RouterAmbiguous, Kind::RouterDetached),
-            PlaceKind::Switch => (Kind::SwitchMissing, Kind::SwitchAmbiguous, Kind::SwitchDetached),
-        };
-        let expected = format!("on {} {name}", place.word());
-        match nb.places(place, name)[..] {
-            [] => self.add(missing, false, "", expected, format!("no such {}", place.word())),
-            [members] if members.contains(&uuid) => {}
-            [_] => self.add(detached, true, "", expected, "not on it"),
-            _ => self.add(ambiguous, false, "", expected, format!("several {}s of that name", place.word())),
+        let Some(members) = self.place(place, name, nb, false) else { return };
+        if !members.contains(&uuid) {
+            let detached = match place {
+                PlaceKind::Router => Kind::RouterDetached,
+                PlaceKind::Switch => Kind::SwitchDetached,
+            };
+            self.add(detached, true, "", format!("on {} {name}", place.word()), "not on it");
         }
+    }
+
+    /// Members of the one router or switch of this name.
+    fn place<'n>(
+        &mut self,
+        place: PlaceKind,
+        name: &str,
+        nb: &'n Northbound,
+        sure: bool,
+    ) -> Option<&'n BlockSet<Uuid>> {
+        let (missing, ambiguous) = match place {
+            PlaceKind::Router => (Kind::RouterMissing, Kind::RouterAmbiguous),
+            PlaceKind::Switch => (Kind::SwitchMissing, Kind::SwitchAmbiguous),
+        };
+        let (kind, found) = match nb.places(place, name)[..] {
+            [members] => return Some(members),
+            [] => (missing, format!("no such {}", place.word())),
+            _ => (ambiguous, format!("several {}s of that name", place.word())),
+        };
+        self.add(kind, sure, "", format!("on {} {name}", place.word()), found);
+        None
     }
 }
 

@@ -9,6 +9,7 @@ use groundcrew_ovn::Template;
 
 use crate::cluster::{Service, Slice};
 use crate::names::{PROTOCOLS, row_name};
+use crate::northbound::PlaceKind;
 
 /// Where a namespace's load balancers hang.
 #[derive(Debug, Clone)]
@@ -70,6 +71,11 @@ fn backends(vip: IpAddr, port: &str, protocol: Protocol, slices: &[&Slice]) -> B
 }
 
 impl Wanted {
+    /// What each row is to be attached to.
+    pub(crate) fn places(&self) -> [(PlaceKind, &str); 2] {
+        [(PlaceKind::Router, &self.router), (PlaceKind::Switch, &self.switch)]
+    }
+
     /// Rows, addresses and places in short: what changes only when the Service does.
     pub(crate) fn shape(&self) -> u64 {
         let mut hasher = DefaultHasher::new();

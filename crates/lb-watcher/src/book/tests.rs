@@ -190,6 +190,33 @@ fn while_the_router_is_away_nobody_can_repair_and_when_it_is_back_somebody_is_as
 }
 
 #[test]
+fn a_row_that_went_with_its_router_is_asked_for_again_as_soon_as_the_router_is_back() {
+    let emptied = json!({
+        "Load_Balancer": { uuid(1).to_string(): { "delete": null } },
+        "Logical_Router": { uuid(5).to_string(): { "delete": null } },
+        "Logical_Switch": { uuid(6).to_string(): { "modify": { "load_balancer": ["uuid", uuid(1)] } } },
+    });
+    let again = json!({ "Logical_Router": { uuid(7).to_string(): crate::testing::place("shop", &[]) } });
+    let mut before_we_came = served();
+    update(&mut before_we_came, &emptied);
+    let mut came_late = Scene::new(before_we_came);
+    came_late.service.finalizer = true;
+    came_late.look();
+    came_late.wait(5);
+    let mut seen = Scene::settled();
+    seen.change(&emptied);
+    for mut scene in [seen, came_late] {
+        let Judgement::Drift(alarm) = scene.judge() else { panic!("no drift") };
+        assert_eq!(alarm.findings.iter().map(|f| f.kind).collect::<Vec<_>>(), [Kind::RowMissing, Kind::RouterMissing]);
+        assert!(alarm.is_repairable() && alarm.is_hindered());
+        scene.ask();
+        scene.wait(3);
+        scene.change(&again);
+        assert_eq!(scene.look(), "drift row_missing", "at once");
+    }
+}
+
+#[test]
 fn backends_that_were_right_and_are_changed_are_drift_once_they_have_settled() {
     let mut scene = Scene::settled();
     scene.change(&vips("10.9.9.9:1"));
@@ -322,7 +349,7 @@ fn who_is_not_kube_dcs_is_not_verified() {
     assert_eq!(Scene::new(nb).look(), "wait 5 s");
     let mut seen_before = Scene::settled();
     seen_before.nb = empty();
-    assert_eq!(seen_before.look(), "drift row_missing", "an emptied database does not make it a stranger");
+    assert!(seen_before.look().starts_with("drift row_missing"), "an emptied database does not make it a stranger");
 }
 
 #[test]
