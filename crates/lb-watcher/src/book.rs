@@ -207,7 +207,7 @@ impl Book {
             self.forget(key);
         }
         if !self.entries.contains_key(key) {
-            let ours = service.finalizer || sight.has_row || (sight.has_place && !service.class);
+            let ours = service.finalizer || (!service.class && (sight.has_row || sight.has_place));
             if !ours {
                 return Judgement::NotOurs;
             }

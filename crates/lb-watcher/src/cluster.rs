@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use groundcrew_api::names::annotation::{LB_RESYNC_TIMESTAMP, PAUSED};
+use groundcrew_api::names::annotation::{CLAIMED_BY, LB_RESYNC_TIMESTAMP, PAUSED};
 use groundcrew_api::names::finalizer::KUBE_DC_SERVICE;
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::provider::Protocol;
@@ -27,6 +27,8 @@ pub(crate) struct Service {
     pub(crate) finalizer: bool,
     /// It asks for another controller than the one that takes everything.
     pub(crate) class: bool,
+    /// One of this project's controllers serves it now.
+    pub(crate) claimed: bool,
     pub(crate) paused: bool,
     pub(crate) ports: Box<[Port]>,
     pub(crate) ingress: Box<[IpAddr]>,
@@ -50,9 +52,14 @@ pub(crate) struct Slice {
 }
 
 impl Service {
-    /// Whether there is something to verify: it was served, and nobody asked to leave it alone.
+    /// Whether there is something to verify: kube-dc has served it, and nobody asked to leave it alone.
     pub(crate) fn is_served(&self) -> bool {
-        !self.deleting && !self.paused && !self.ingress.is_empty()
+        self.has_rows() && !self.paused
+    }
+
+    /// Whether kube-dc's manager keeps rows for it, as far as the Service says.
+    fn has_rows(&self) -> bool {
+        !self.deleting && !self.claimed && !self.ingress.is_empty() && (self.finalizer || !self.class)
     }
 
     fn has(&self, protocol: Protocol) -> bool {
@@ -80,6 +87,7 @@ impl Service {
             deleting: meta.deletion_timestamp.is_some(),
             finalizer: meta.finalizers.iter().flatten().any(|finalizer| finalizer == KUBE_DC_SERVICE),
             class: spec.load_balancer_class.is_some(),
+            claimed: annotation(CLAIMED_BY).is_some(),
             paused: annotation(PAUSED) == Some("true"),
             ports: ports.collect(),
             ingress: ingress.filter_map(|ingress| ingress.ip.as_deref()?.parse().ok()).collect(),
@@ -163,9 +171,14 @@ impl Cluster {
         self.read().services.keys().filter(|key| is_one(&key.namespace)).cloned().collect()
     }
 
-    /// The Services that a row of this name may belong to. More than one is kube-dc's own ambiguity.
+    /// The Services that kube-dc's manager may have made a row of this name for.
     pub(crate) fn claimants(&self, row: &str) -> Vec<ServiceKey> {
         self.read().claimants(row)
+    }
+
+    /// Every Service that a row of this name may have to do with, whoever serves it now.
+    pub(crate) fn namesakes(&self, row: &str) -> Vec<ServiceKey> {
+        self.read().named(row, |_| true)
     }
 
     fn put(&self, from: &core::Service) -> Option<ServiceKey> {
@@ -272,10 +285,14 @@ impl State {
     }
 
     fn claimants(&self, row: &str) -> Vec<ServiceKey> {
-        let owners = possible_owners(row);
-        let claiming =
-            owners.filter(|(key, protocol)| self.services.get(key).is_some_and(|service| service.has(*protocol)));
-        claiming.map(|(key, _)| key).collect()
+        self.named(row, Service::has_rows)
+    }
+
+    fn named(&self, row: &str, is_one: impl Fn(&Service) -> bool) -> Vec<ServiceKey> {
+        let has = |key: &ServiceKey, protocol| {
+            self.services.get(key).is_some_and(|service| service.has(protocol) && is_one(service))
+        };
+        possible_owners(row).filter(|(key, protocol)| has(key, *protocol)).map(|(key, _)| key).collect()
     }
 
     /// Every Service, this one included, that claims a row of the same name as one of this one's.
@@ -373,6 +390,51 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::testing;
+
+    /// `shop/web` with these changes to its manifest.
+    fn changed(changes: Value) -> core::Service {
+        let mut service = testing::manifest("shop", "web");
+        merge(&mut service, changes);
+        serde_json::from_value(service).unwrap()
+    }
+
+    fn merge(into: &mut Value, changes: Value) {
+        match (into, changes) {
+            (Value::Object(into), Value::Object(changes)) => {
+                for (key, change) in changes {
+                    merge(into.entry(key).or_insert(Value::Null), change);
+                }
+            }
+            (into, change) => *into = change,
+        }
+    }
+
+    #[test]
+    fn only_whom_kube_dc_serves_is_verified_and_has_a_claim_to_a_row() {
+        let cluster = Arc::new(Cluster::new(Box::new(|_| {})));
+        let mut sink = ServiceSink::new(cluster.clone());
+        let mut is_kube_dcs = |changes: Value| {
+            sink.apply(changed(changes));
+            let served = cluster.service(&ServiceKey::new("shop", "web")).unwrap().is_served();
+            assert_eq!(cluster.claimants("shop-web-tcp").len(), usize::from(served));
+            assert_eq!(cluster.namesakes("shop-web-tcp").len(), 1, "so the row is no orphan");
+            served
+        };
+        let theirs = json!({ "finalizers": ["service.kube-dc.com/finalizer"] });
+        assert!(is_kube_dcs(json!({})));
+        assert!(is_kube_dcs(json!({ "metadata": theirs })));
+        assert!(is_kube_dcs(json!({ "metadata": theirs, "spec": { "loadBalancerClass": "x/y" } })));
+        assert!(!is_kube_dcs(json!({ "spec": { "loadBalancerClass": "x/y" } })), "another class");
+        assert!(!is_kube_dcs(json!({ "status": null })), "it has no address");
+        let deleted = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": theirs["finalizers"] });
+        assert!(!is_kube_dcs(json!({ "metadata": deleted })));
+        let taken_over = json!({
+            "finalizers": ["service.kubernetes.io/load-balancer-cleanup"],
+            "annotations": { "groundcrew.dev/claimed-by": "groundcrew.dev/ovn" },
+        });
+        assert!(!is_kube_dcs(json!({ "metadata": taken_over })), "ovn-lb has taken it over");
+    }
 
     #[test]
     fn a_slice_that_is_given_to_another_service_leaves_the_one_that_it_was_of() {

@@ -11,11 +11,12 @@
 //!  kube-ovn's pods and Lease --watch--> attribution ---------------------------^
 //! ```
 //!
-//! `wanted`, `verify`, `book`, `sighting`, `rounds` and the cause are pure.
+//! `wanted`, `claim`, `verify`, `book`, `sighting`, `rounds` and the cause are pure.
 
 mod args;
 mod attribution;
 mod book;
+mod claim;
 mod cluster;
 mod metrics;
 mod names;

@@ -9,8 +9,9 @@ use ovsdb_client::{Snapshot, Uuid};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use crate::claim::rivals;
 use crate::names::possible_owners;
-use crate::northbound::{LoadBalancer, Northbound, PlaceKind};
+use crate::northbound::{LoadBalancer, Northbound};
 use crate::verify::verify;
 use crate::wanted::Wanted;
 use crate::watcher::{State, Watcher, count};
@@ -69,7 +70,7 @@ fn compare(watcher: &Watcher, orphans: &mut Orphans) {
     let Some(nb) = watcher.lock().read.clone() else { return };
     let mut rows = 0;
     for key in watcher.cluster.keys() {
-        let Some((_, wanted)) = watcher.wanted(&key) else { continue };
+        let Some((_, wanted)) = watcher.wanted(&key, &nb) else { continue };
         rows += wanted.rows.len();
         let sight = verify(&wanted, &nb);
         let state = watcher.lock();
@@ -87,7 +88,7 @@ fn compare(watcher: &Watcher, orphans: &mut Orphans) {
             watcher.queue.add(key);
         }
     }
-    names(watcher);
+    names(watcher, &nb);
     find_orphans(watcher, &nb, orphans);
     let flapping = watcher.lock().brake.flapping_count(Moment::now());
     watcher.metrics.drift.flapping.set(count(flapping));
@@ -105,9 +106,9 @@ fn is_untold(watcher: &Watcher, state: &State, wanted: &Wanted) -> bool {
 }
 
 /// Forgets names that are not shared any more, so that they are told again when they are.
-fn names(watcher: &Watcher) {
+fn names(watcher: &Watcher, nb: &Northbound) {
     let mut state = watcher.lock();
-    state.ambiguous.retain(|row| watcher.cluster.claimants(row).len() > 1);
+    state.ambiguous.retain(|row| rivals(row, &watcher.cluster, &watcher.site, nb).len() > 1);
     watcher.metrics.ambiguous.set(count(state.ambiguous.len()));
 }
 
@@ -131,13 +132,10 @@ fn find_orphans(watcher: &Watcher, nb: &Snapshot<Northbound>, orphans: &mut Orph
 
 /// The project that a row without a Service was made for; `None` where it has one, or is none of kube-dc's.
 fn project(watcher: &Watcher, nb: &Northbound, row: &LoadBalancer) -> Option<String> {
-    if row.is_groundcrews() || !watcher.cluster.claimants(&row.name).is_empty() {
+    if row.is_groundcrews() || !watcher.cluster.namesakes(&row.name).is_empty() {
         return None;
     }
-    let is_project = |namespace: &str| {
-        !nb.places(PlaceKind::Router, &watcher.site.router.of(namespace)).is_empty()
-            || !nb.places(PlaceKind::Switch, &watcher.site.switch.of(namespace)).is_empty()
-    };
+    let is_project = |namespace: &str| watcher.site.is_project(nb, namespace);
     // The longest namespace that fits is the likeliest: `a` is a prefix of `a-b`'s rows too.
     let fitting = possible_owners(&row.name).map(|(key, _)| key.namespace).filter(|namespace| is_project(namespace));
     fitting.max_by_key(|namespace| namespace.len()).map(|namespace| namespace.to_string())

@@ -164,7 +164,7 @@ impl Sightings<'_> {
     }
 
     fn is_ours(&self, row: &LoadBalancer) -> bool {
-        !row.is_groundcrews() && !self.cluster.claimants(&row.name).is_empty()
+        !row.is_groundcrews() && !self.cluster.namesakes(&row.name).is_empty()
     }
 }
 

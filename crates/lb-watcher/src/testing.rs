@@ -27,6 +27,7 @@ pub(crate) fn service(namespace: &str, name: &str) -> Service {
         deleting: false,
         finalizer: false,
         class: false,
+        claimed: false,
         paused: false,
         ports: [Port { name: "http".into(), protocol: Protocol::Tcp, port: 80 }].into(),
         ingress: ["192.0.2.7".parse().unwrap()].into(),
@@ -42,15 +43,20 @@ pub(crate) fn slice(addresses: &[&str]) -> Slice {
     }
 }
 
+/// The same as the API server has it.
+pub(crate) fn manifest(namespace: &str, name: &str) -> Value {
+    json!({
+        "metadata": { "namespace": namespace, "name": name, "uid": Uuid::nil(), "resourceVersion": "1" },
+        "spec": { "type": "LoadBalancer", "ports": [{ "name": "http", "port": 80 }] },
+        "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.7" }] } },
+    })
+}
+
 /// A cluster that has such Services.
 pub(crate) fn cluster(services: &[(&str, &str)]) -> Arc<Cluster> {
     let cluster = Arc::new(Cluster::new(Box::new(|_| {})));
     for (namespace, name) in services {
-        let service = json!({
-            "metadata": { "namespace": namespace, "name": name, "uid": Uuid::nil(), "resourceVersion": "1" },
-            "spec": { "type": "LoadBalancer", "ports": [{ "name": "http", "port": 80 }] },
-            "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.7" }] } },
-        });
+        let service = manifest(namespace, name);
         ServiceSink::new(cluster.clone()).apply(serde_json::from_value::<core::Service>(service).unwrap());
         let slice = json!({
             "metadata": { "namespace": namespace, "name": name, "labels": { "kubernetes.io/service-name": name } },

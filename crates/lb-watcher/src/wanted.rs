@@ -9,13 +9,21 @@ use groundcrew_ovn::Template;
 
 use crate::cluster::{Service, Slice};
 use crate::names::{PROTOCOLS, row_name};
-use crate::northbound::PlaceKind;
+use crate::northbound::{Northbound, PlaceKind};
 
 /// Where a namespace's load balancers hang.
 #[derive(Debug, Clone)]
 pub(crate) struct Site {
     pub(crate) router: Template,
     pub(crate) switch: Template,
+}
+
+impl Site {
+    /// Whether OVN has something that load balancers of this namespace hang on.
+    pub(crate) fn is_project(&self, nb: &Northbound, namespace: &str) -> bool {
+        !nb.places(PlaceKind::Router, &self.router.of(namespace)).is_empty()
+            || !nb.places(PlaceKind::Switch, &self.switch.of(namespace)).is_empty()
+    }
 }
 
 /// Everything that should be in OVN for one Service.

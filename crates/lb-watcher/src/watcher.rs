@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::attribution::{Attribution, KUBE_OVN_COLLECTION};
 use crate::book::{Alarm, Book, Judgement, Repaired};
+use crate::claim::{Claim, claim};
 use crate::cluster::{Cluster, Service};
 use crate::metrics::Metrics;
 use crate::northbound::Northbound;
@@ -134,7 +135,7 @@ impl Watcher {
         loop {
             // Everything is looked at again once it is back.
             let Some(nb) = self.view.now() else { return (Outcome::Done, false) };
-            let Some((service, wanted)) = self.wanted(key) else {
+            let Some((service, wanted)) = self.wanted(key, &nb) else {
                 self.forget(key);
                 return (Outcome::Done, true);
             };
@@ -166,24 +167,29 @@ impl Watcher {
     }
 
     /// What OVN should have for a Service; `None` if it is not to be verified.
-    pub(crate) fn wanted(&self, key: &ServiceKey) -> Option<(Arc<Service>, Wanted)> {
+    pub(crate) fn wanted(&self, key: &ServiceKey, nb: &Northbound) -> Option<(Arc<Service>, Wanted)> {
         let service = self.cluster.service(key).filter(|service| service.is_served())?;
         let wanted = self.cluster.with_slices(key, |slices| wanted(&service, slices, &self.site));
-        let mut claimed = wanted.rows.iter().map(|row| (&row.name, self.cluster.claimants(&row.name)));
-        if let Some((row, claimants)) = claimed.find(|(_, claimants)| claimants.len() > 1) {
-            let mut state = self.lock();
-            let first = self.voice().is_some() && state.ambiguous.insert(row.clone());
-            drop(state);
-            if first {
-                for key in &claimants {
-                    if let Some(service) = self.cluster.service(key) {
-                        self.reporter.ambiguous(&service, row, &claimants);
-                    }
+        for row in &wanted.rows {
+            match claim(key, &row.name, &self.cluster, &self.site, nb) {
+                Claim::Its => {}
+                Claim::Anothers => return None,
+                Claim::Shared(services) => {
+                    self.ambiguous(&row.name, &services);
+                    return None;
                 }
             }
-            return None;
         }
         Some((service, wanted))
+    }
+
+    fn ambiguous(&self, row: &str, services: &[ServiceKey]) {
+        if self.voice().is_none() || !self.lock().ambiguous.insert(row.to_owned()) {
+            return;
+        }
+        for service in services.iter().filter_map(|key| self.cluster.service(key)) {
+            self.reporter.ambiguous(&service, row, services);
+        }
     }
 
     async fn act(&self, service: &Service, alarm: &Alarm) -> (Outcome, bool) {

@@ -347,6 +347,9 @@ fn who_is_not_kube_dcs_is_not_verified() {
     of_another_class.service.class = true;
     assert_eq!(of_another_class.look(), "not ours");
     assert_eq!(Scene::new(nb).look(), "wait 5 s");
+    let mut of_another_class_with_a_row_of_its_name = Scene::new(served());
+    of_another_class_with_a_row_of_its_name.service.class = true;
+    assert_eq!(of_another_class_with_a_row_of_its_name.look(), "not ours");
     let mut seen_before = Scene::settled();
     seen_before.nb = empty();
     assert!(seen_before.look().starts_with("drift row_missing"), "an emptied database does not make it a stranger");

@@ -121,6 +121,8 @@ async fn one_row_name_for_two_services_is_told_and_repaired_for_neither() {
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": other } });
     let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(project.client.clone());
     namespaces.create(&PostParams::default(), &serde_json::from_value(namespace).unwrap()).await.unwrap();
+    // Else somebody else serves it.
+    project.nbctl(&["lr-add", &other]).await;
     let address = project.served("plain").await;
     project.served("a-b").await;
     project.publish_in(&other, "b").await;
@@ -154,6 +156,34 @@ async fn services_of_other_load_balancers_are_none_of_our_business() {
     watcher.until_metric("groundcrew_watcher_full_comparisons_total", |n| n > 8.0).await;
     assert!(watcher.found().await < 0.5);
     assert_eq!(project.resync("web").await, None);
+}
+
+#[tokio::test]
+async fn a_service_that_is_taken_over_by_ovn_lb_is_not_missed_when_its_row_gets_another_name() {
+    let project = Project::new("takeover").await;
+    let address = project.served("stays").await;
+    project.served("goes").await;
+    let manager = project.manager().await;
+    let watcher = project.watcher(&["--verify-interval", "200ms"]).await;
+    watcher.until_watches(2).await;
+    let claim = json!({ "metadata": {
+        "annotations": { "groundcrew.dev/claimed-by": "groundcrew.dev/ovn" },
+        "finalizers": ["service.kubernetes.io/load-balancer-cleanup"],
+    } });
+    project.services().patch("goes", &PatchParams::default(), &Patch::Merge(claim)).await.unwrap();
+    let row = project.row("goes");
+    let name = format!("name={row}-01234567");
+    project.nbctl(&["set", "load_balancer", &row, &name, "external_ids:groundcrew-cluster=x"]).await;
+    watcher.until_metric("groundcrew_watcher_services", |n| n < 1.5).await;
+    // Something that is drift, to know that the rest was looked at.
+    project.nbctl(&["lb-del", &project.row("stays")]).await;
+    project.until_whole("stays", &address).await;
+    watcher.until_repaired("row_missing", "manual_delete", 1.0).await;
+    assert_eq!((manager.asked(), project.resync("goes").await), (1, None));
+    assert!((watcher.found().await - 1.0).abs() < 0.1);
+    // For the watchers of other tests.
+    let none = json!({ "metadata": { "finalizers": null } });
+    project.services().patch("goes", &PatchParams::default(), &Patch::Merge(none)).await.unwrap();
 }
 
 #[tokio::test]
