@@ -4,9 +4,10 @@
 //! they should be. What Kubernetes changed a moment ago is the manager's work in progress, and gets time to settle. What
 //! never was as we compute it is kube-dc's own way of seeing things: told once, never repaired.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
+use groundcrew_core::drift::Cause;
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::leader::Moment;
 use groundcrew_core::provider::Protocol;
@@ -34,6 +35,8 @@ pub(crate) struct Book {
     patience: Patience,
     entries: HashMap<ServiceKey, Entry>,
     open: usize,
+    /// What was counted as found and is no drift any more, by kind and cause.
+    closed: Vec<(Kind, &'static str)>,
 }
 
 #[derive(Debug)]
@@ -61,6 +64,7 @@ struct Entry {
     /// And by us with this, which the Service may say only later.
     ours: Option<Box<str>>,
     open: Option<Box<Open>>,
+    closed: Vec<(Kind, &'static str)>,
 }
 
 #[derive(Debug, Default)]
@@ -84,10 +88,17 @@ pub(crate) struct Touch {
 struct Open {
     seen: Moment,
     touch: Option<Touch>,
-    kinds: BTreeSet<Kind>,
+    /// When the manager was last asked, by whomever.
     asked: Option<Moment>,
     attempts: u32,
-    cause: &'static str,
+    /// Whether people were told, by us or by another copy of us.
+    told: bool,
+    /// Whether it is one of so many that only a summary was told.
+    in_a_crowd: bool,
+    /// Who did it. Decided once: evidence moves on.
+    cause: Option<Cause>,
+    /// What was counted as found, and under which cause.
+    found: BTreeMap<Kind, &'static str>,
     row_missing: bool,
     /// Routers and switches that are missing, or there twice.
     hindrances: usize,
@@ -118,6 +129,13 @@ pub(crate) struct Alarm {
     pub(crate) touch: Option<Touch>,
     /// How often the manager was asked already.
     pub(crate) attempts: u32,
+    /// Whether the manager was asked by somebody else.
+    pub(crate) under_way: bool,
+    /// Whether people were told already, and whether as one of so many that only a summary was.
+    pub(crate) told: bool,
+    pub(crate) in_a_crowd: bool,
+    /// Who did it, once that was decided.
+    pub(crate) cause: Option<Cause>,
 }
 
 impl Alarm {
@@ -134,10 +152,12 @@ impl Alarm {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Repaired {
-    pub(crate) kinds: BTreeSet<Kind>,
     pub(crate) took: Duration,
-    /// Whom it was put down to when the manager was asked; `None` if it was repaired before.
-    pub(crate) cause: Option<&'static str>,
+    /// Whether it was we who found it.
+    pub(crate) found: bool,
+    /// Whether people were told of it, and whether as one of so many that only a summary was.
+    pub(crate) told: bool,
+    pub(crate) in_a_crowd: bool,
 }
 
 fn is_about_the_place(kind: Kind) -> bool {
@@ -147,7 +167,7 @@ fn is_about_the_place(kind: Kind) -> bool {
 
 impl Book {
     pub(crate) fn new(patience: Patience) -> Self {
-        Self { patience, entries: HashMap::new(), open: 0 }
+        Self { patience, entries: HashMap::new(), open: 0, closed: Vec::new() }
     }
 
     /// How many Services are not as they should be.
@@ -183,22 +203,61 @@ impl Book {
 
     /// It is gone, or not to be verified any more.
     pub(crate) fn forget(&mut self, key: &ServiceKey) {
-        if self.entries.remove(key).is_some_and(|entry| entry.open.is_some()) {
+        let Some(mut entry) = self.entries.remove(key) else { return };
+        if entry.open.is_some() {
             self.open -= 1;
+        }
+        entry.close();
+        self.closed.append(&mut entry.closed);
+    }
+
+    /// What was counted as found and is over by now.
+    pub(crate) fn take_closed(&mut self) -> Vec<(Kind, &'static str)> {
+        std::mem::take(&mut self.closed)
+    }
+
+    /// Who made the drift.
+    pub(crate) fn blame(&mut self, key: &ServiceKey, cause: &Cause) {
+        if let Some(open) = self.open_of(key) {
+            open.cause = Some(cause.clone());
         }
     }
 
-    /// The manager was asked, or the drift was reported where nobody is asked.
-    pub(crate) fn asked(&mut self, key: &ServiceKey, with: Option<&str>, cause: &'static str, now: Moment) {
-        let Some(entry) = self.entries.get_mut(key) else { return };
+    /// The manager was asked, or the drift was reported where nobody is asked. Returns the kinds that are news.
+    pub(crate) fn asked(&mut self, key: &ServiceKey, with: Option<&str>, alarm: &Alarm, now: Moment) -> Vec<Kind> {
+        let Some(entry) = self.entries.get_mut(key) else { return Vec::new() };
         if let Some(with) = with {
             entry.ours = Some(with.into());
         }
-        if let Some(open) = &mut entry.open {
+        let Some(open) = &mut entry.open else { return Vec::new() };
+        if !alarm.under_way {
             open.asked = Some(now);
-            open.attempts += 1;
-            open.cause = cause;
         }
+        open.attempts += 1;
+        open.told = true;
+        let Some(cause) = &open.cause else { return Vec::new() };
+        let kinds: BTreeSet<_> = alarm.findings.iter().map(|finding| finding.kind).collect();
+        let news = kinds.into_iter().filter(|kind| !open.found.contains_key(kind)).collect::<Vec<_>>();
+        open.found.extend(news.iter().map(|kind| (*kind, cause.label)));
+        news
+    }
+
+    /// Only a summary tells of it.
+    pub(crate) fn is_in_a_crowd(&mut self, key: &ServiceKey) {
+        if let Some(open) = self.open_of(key) {
+            open.in_a_crowd = true;
+        }
+    }
+
+    /// Another copy of us has asked the manager, and tells.
+    pub(crate) fn told_elsewhere(&mut self, key: &ServiceKey, in_a_crowd: bool) {
+        if let Some(open) = self.open_of(key) {
+            (open.told, open.in_a_crowd) = (true, in_a_crowd);
+        }
+    }
+
+    fn open_of(&mut self, key: &ServiceKey) -> Option<&mut Open> {
+        self.entries.get_mut(key)?.open.as_deref_mut()
     }
 
     pub(crate) fn judge(&mut self, service: &Service, wanted: &Wanted, sight: Sight, now: Moment) -> Judgement {
@@ -221,6 +280,7 @@ impl Book {
             (true, false) => self.open -= 1,
             _ => {}
         }
+        self.closed.append(&mut entry.closed);
         judgement
     }
 }
@@ -257,6 +317,7 @@ impl Entry {
             resync: service.resync.clone(),
             ours: None,
             open: None,
+            closed: Vec::new(),
         }
     }
 
@@ -392,11 +453,19 @@ impl Entry {
         }
     }
 
+    /// What was found is over.
+    fn close(&mut self) -> Option<Box<Open>> {
+        let mut open = self.open.take()?;
+        self.closed.extend(std::mem::take(&mut open.found));
+        Some(open)
+    }
+
     fn not_drifted(&mut self, sorted: Sorted, touch: Option<Touch>, now: Moment) -> Judgement {
-        let repaired = self.open.take().map(|open| Repaired {
+        let repaired = self.close().map(|open| Repaired {
             took: open.seen.until(now),
-            cause: open.asked.map(|_| open.cause),
-            kinds: open.kinds,
+            found: open.cause.is_some() && open.told,
+            told: open.told,
+            in_a_crowd: open.in_a_crowd,
         });
         match (repaired, sorted.wait) {
             (None, _) if !sorted.odd.is_empty() => Judgement::Odd(sorted.odd),
@@ -422,15 +491,16 @@ impl Entry {
             Box::new(Open {
                 seen,
                 touch,
-                kinds: BTreeSet::new(),
                 asked: None,
                 attempts: 0,
-                cause: "",
+                told: false,
+                in_a_crowd: false,
+                cause: None,
+                found: BTreeMap::new(),
                 row_missing: false,
                 hindrances: 0,
             })
         });
-        open.kinds.extend(findings.iter().map(|f| f.kind));
         let row_missing = findings.iter().any(|f| f.kind == Kind::RowMissing);
         let taken = taken.is_some_and(|taken| open.asked.is_some_and(|asked| taken.seen >= asked));
         let gone_again = row_missing && (!open.row_missing || taken);
@@ -439,8 +509,11 @@ impl Entry {
         if open.asked.is_some() && (gone_again || place_is_back) {
             // Nobody waits for an answer to the old question: what it led to is undone, or could not be done then.
             (open.seen, open.touch, open.asked, open.attempts) = (seen, touch, None, 0);
+            (open.told, open.in_a_crowd, open.cause) = (false, false, None);
+            let stays = |kind| findings.iter().any(|f| f.kind == kind) && !(gone_again && kind == Kind::RowMissing);
+            self.closed.extend(open.found.extract_if(.., |kind, _| !stays(*kind)));
         }
-        if let Some(asked) = open.asked {
+        if let Some(asked) = open.asked.filter(|_| open.told) {
             let patience = patience.repair.saturating_mul(1 << open.attempts.saturating_sub(1).min(10));
             let left = now.until(asked + patience.min(LONGEST_PATIENCE));
             if !left.is_zero() {
@@ -451,12 +524,21 @@ impl Entry {
             }
         }
         let Some(open) = &self.open else { return Judgement::Fine { repaired: None } };
-        Judgement::Drift(Alarm { findings, seen: open.seen, touch: open.touch, attempts: open.attempts })
+        Judgement::Drift(Alarm {
+            findings,
+            seen: open.seen,
+            touch: open.touch,
+            attempts: open.attempts,
+            under_way: open.asked.is_some() && !open.told,
+            told: open.told,
+            in_a_crowd: open.in_a_crowd,
+            cause: open.cause.clone(),
+        })
     }
 
     /// The manager was asked and left it so: it sees these things differently from us.
     fn accept(&mut self, findings: Vec<Finding>) -> Judgement {
-        self.open = None;
+        self.close();
         (self.backends.matched, self.backends.told) = (false, true);
         if let Some(known) = &mut self.known {
             known.extend(findings.iter().filter(|f| f.kind != Kind::Backends).map(|f| f.id));

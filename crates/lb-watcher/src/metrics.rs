@@ -4,8 +4,11 @@ use groundcrew_core::drift::DriftMetrics;
 use groundcrew_core::metrics::{Register, counter, counters, gauge};
 use prometheus::{IntCounter, IntCounterVec, IntGauge};
 
-use crate::attribution::LABELS;
+use crate::attribution::{LABELS, UNKNOWN_WRITER};
 use crate::verify::Kind;
+
+/// The kind of a row without a Service.
+pub(crate) const ORPHAN: &str = "orphan";
 
 #[derive(Clone)]
 pub(crate) struct Metrics {
@@ -18,6 +21,7 @@ pub(crate) struct Metrics {
     pub(crate) compared_at: IntGauge,
     pub(crate) missed: IntCounter,
     pub(crate) requests: IntCounterVec,
+    pub(crate) differences: IntCounterVec,
     pub(crate) orphans: IntGauge,
     pub(crate) ambiguous: IntGauge,
     pub(crate) kube_ovn_changes: IntCounter,
@@ -52,6 +56,11 @@ impl Metrics {
                 "Annotations written to have a load balancer rebuilt, by how the write ended.",
                 &["outcome"],
             )?,
+            differences: counters(
+                "groundcrew_watcher_differences_total",
+                "Differences that are told and left to kube-dc, by kind: its way of seeing things, or changed options.",
+                &["kind"],
+            )?,
             orphans: gauge("groundcrew_watcher_orphans", "Rows under kube-dc's names that have no Service.")?,
             ambiguous: gauge(
                 "groundcrew_watcher_ambiguous_names",
@@ -72,6 +81,12 @@ impl Metrics {
                 metrics.drift.found.with_label_values(&[kind.label(), cause]);
                 metrics.drift.repaired.with_label_values(&[kind.label(), cause]);
             }
+        }
+        for kind in Kind::ALL {
+            metrics.differences.with_label_values(&[kind.label()]);
+        }
+        for labels in [&metrics.drift.found, &metrics.drift.repaired] {
+            labels.with_label_values(&[ORPHAN, UNKNOWN_WRITER]);
         }
         for outcome in ["ok", "conflict", "gone", "failed"] {
             metrics.requests.with_label_values(&[outcome]);

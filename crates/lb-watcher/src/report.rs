@@ -21,6 +21,8 @@ const SHOWN: usize = 3;
 pub(crate) enum Deed {
     /// The manager was asked to rebuild it.
     Asked,
+    /// Nothing: somebody has asked it already.
+    UnderWay,
     /// Nothing: report-only.
     Shown,
     /// Nothing: it is not the manager's to repair.
@@ -39,6 +41,7 @@ impl Reporter {
         let what = describe(&alarm.findings);
         let done = match deed {
             Deed::Asked => "kube-dc's manager was asked to rebuild it",
+            Deed::UnderWay => "kube-dc's manager was asked to rebuild it already",
             Deed::Shown => "report-only: it would be asked to be rebuilt",
             Deed::Impossible => "kube-dc's manager cannot repair this; it is asked as soon as it can",
         };
@@ -54,6 +57,9 @@ impl Reporter {
 
     pub(crate) fn overdue(&self, service: &Service, alarm: &Alarm, report_only: bool) {
         let what = describe(&alarm.findings);
+        if alarm.in_a_crowd {
+            return debug!(service = %service.key, asked = alarm.attempts, "still not repaired: {what}");
+        }
         warn!(service = %service.key, asked = alarm.attempts, "still not repaired: {what}");
         // It is not the manager's fault then, and what is missing was told.
         if report_only || !alarm.is_repairable() || alarm.is_hindered() {
@@ -68,8 +74,11 @@ impl Reporter {
 
     pub(crate) fn repaired(&self, service: &Service, repaired: &Repaired) {
         let took = repaired.took.as_secs_f64();
+        if repaired.in_a_crowd {
+            return debug!(service = %service.key, took_s = took, "as it should be again");
+        }
         info!(service = %service.key, took_s = took, "as it should be again");
-        if repaired.cause.is_some() {
+        if repaired.told {
             let note = format!("as it should be again, {took:.1} s after the change");
             self.tell(service, Severity::Normal, "DriftRepaired", note);
         }

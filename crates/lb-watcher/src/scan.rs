@@ -9,7 +9,9 @@ use ovsdb_client::{Snapshot, Uuid};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use crate::attribution::UNKNOWN_WRITER;
 use crate::claim::rivals;
+use crate::metrics::ORPHAN;
 use crate::names::possible_owners;
 use crate::northbound::{LoadBalancer, Northbound};
 use crate::verify::verify;
@@ -122,11 +124,13 @@ fn find_orphans(watcher: &Watcher, nb: &Snapshot<Northbound>, orphans: &mut Orph
         // A Service that was deleted a moment ago takes its row with it.
         if !*told && now >= *since + watcher.settle && watcher.speaks() {
             *told = true;
-            watcher.metrics.drift.found.with_label_values(&["orphan", "unknown_writer"]).inc();
+            watcher.metrics.drift.found.with_label_values(&[ORPHAN, UNKNOWN_WRITER]).inc();
             watcher.reporter.orphan(&row.name, &namespace);
         }
     }
-    orphans.retain(|uuid, _| found.contains(uuid));
+    for (_, (_, told)) in orphans.extract_if(|uuid, _| !found.contains(uuid)) {
+        watcher.metrics.drift.repaired.with_label_values(&[ORPHAN, UNKNOWN_WRITER]).inc_by(told.into());
+    }
     watcher.metrics.orphans.set(count(found.len()));
 }
 

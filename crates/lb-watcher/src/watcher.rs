@@ -119,7 +119,7 @@ impl Watcher {
         let (outcome, settled) = self.consider(&key).await;
         let masses = {
             let mut state = self.lock();
-            self.count(&state);
+            self.count(&mut state);
             state.rounds.looked(&key, settled, Moment::now())
         };
         for mass in masses {
@@ -193,13 +193,24 @@ impl Watcher {
     }
 
     async fn act(&self, service: &Service, alarm: &Alarm) -> (Outcome, bool) {
-        // A follower has no say. Who leads next looks at everything first.
-        let Some(voice) = self.voice() else { return (Outcome::Done, false) };
+        let key = &service.key;
+        let Some(voice) = self.voice() else {
+            // A follower has no say. Who leads next looks at everything first.
+            if !alarm.under_way {
+                return (Outcome::Done, false);
+            }
+            let mut state = self.lock();
+            let in_a_crowd = state.rounds.is_crowd(alarm.touch, key);
+            state.book.told_elsewhere(key, in_a_crowd);
+            return (Outcome::Again(Duration::ZERO), true);
+        };
         if let Err(wait) = self.admit(service, alarm) {
             return (Outcome::Again(wait), true);
         }
-        let cause = self.cause(service, alarm);
+        let cause = alarm.cause.clone().unwrap_or_else(|| self.cause(service, alarm));
+        self.lock().book.blame(key, &cause);
         let (deed, answer) = match voice {
+            _ if alarm.under_way => (Deed::UnderWay, Answer::Done(None)),
             _ if !alarm.is_repairable() => (Deed::Impossible, Answer::Done(None)),
             Voice::Leader(_) if self.report_only => (Deed::Shown, self.requests.check(service).await),
             Voice::DryRun => (Deed::Shown, Answer::Done(None)),
@@ -211,28 +222,33 @@ impl Watcher {
             Answer::Gone => return (Outcome::Done, false),
             Answer::Failed(retry) => return (Outcome::Failed(retry), false),
         };
-        let (first, mut in_a_crowd) = (alarm.attempts == 0, false);
-        {
+        let mut in_a_crowd = alarm.in_a_crowd;
+        let news = {
             let mut state = self.lock();
             let now = Moment::now();
-            state.book.asked(&service.key, with.as_deref(), cause.label, now);
-            if first {
-                state.brake.repaired(&service.key, now);
-                in_a_crowd = state.rounds.drifted(alarm.touch, &service.key, &cause, now);
+            if !alarm.told {
+                in_a_crowd = state.rounds.drifted(alarm.touch, key, &cause, now);
+                if in_a_crowd {
+                    state.book.is_in_a_crowd(key);
+                }
+                if !alarm.under_way {
+                    state.brake.repaired(key, now);
+                }
+                if cause.label == KUBE_OVN_COLLECTION {
+                    state.collected = state.collected.max(Some(alarm.seen));
+                }
             }
-            if cause.label == KUBE_OVN_COLLECTION {
-                state.collected = Some(now);
-            }
+            state.book.asked(key, with.as_deref(), alarm, now)
+        };
+        for kind in news {
+            self.metrics.drift.found.with_label_values(&[kind.label(), cause.label]).inc();
         }
-        if first {
-            for kind in kinds(&alarm.findings) {
-                self.metrics.drift.found.with_label_values(&[kind, cause.label]).inc();
-            }
-            let differences: Vec<_> = alarm.findings.iter().map(Finding::difference).collect();
-            self.runtime.show_plan(Diff::of(format!("Service {}", service.key), diff::lines(&differences)));
-            self.reporter.drift(service, alarm, &cause, deed, in_a_crowd);
-        } else {
+        if alarm.told {
             self.reporter.overdue(service, alarm, self.report_only);
+        } else {
+            let differences: Vec<_> = alarm.findings.iter().map(Finding::difference).collect();
+            self.runtime.show_plan(Diff::of(format!("Service {key}"), diff::lines(&differences)));
+            self.reporter.drift(service, alarm, &cause, deed, in_a_crowd);
         }
         // Looks when its time is up, whatever else happens.
         (Outcome::Again(Duration::ZERO), true)
@@ -240,7 +256,7 @@ impl Watcher {
 
     /// Holds a Service that somebody changes faster than anybody should repair it.
     fn admit(&self, service: &Service, alarm: &Alarm) -> Result<(), Duration> {
-        if alarm.attempts > 0 {
+        if alarm.told || alarm.under_way {
             return Ok(());
         }
         let now = Moment::now();
@@ -266,22 +282,18 @@ impl Watcher {
     }
 
     fn repaired(&self, service: &Service, repaired: &Repaired) {
-        if self.voice().is_none() {
-            return;
-        }
-        if let Some(cause) = repaired.cause {
-            for kind in &repaired.kinds {
-                self.metrics.drift.repaired.with_label_values(&[kind.label(), cause]).inc();
-            }
+        if repaired.found {
             self.metrics.drift.repair.observe(repaired.took.as_secs_f64());
         }
-        self.reporter.repaired(service, repaired);
+        if self.speaks() {
+            self.reporter.repaired(service, repaired);
+        }
     }
 
     fn odd(&self, service: &Service, findings: &[Finding]) {
-        if self.voice().is_some() {
+        if self.speaks() {
             for kind in kinds(findings) {
-                self.metrics.drift.found.with_label_values(&[kind, "unknown_writer"]).inc();
+                self.metrics.differences.with_label_values(&[kind]).inc();
             }
             self.reporter.odd(service, findings);
         }
@@ -294,7 +306,11 @@ impl Watcher {
         state.held.remove(key);
     }
 
-    fn count(&self, state: &State) {
+    fn count(&self, state: &mut State) {
+        // Whoever counted it as found counts its end, so that the two are even: the one who leads now may not know it.
+        for (kind, cause) in state.book.take_closed() {
+            self.metrics.drift.repaired.with_label_values(&[kind.label(), cause]).inc();
+        }
         self.metrics.open.set(count(state.book.open_count()));
         self.metrics.services.set(count(state.book.len()));
     }

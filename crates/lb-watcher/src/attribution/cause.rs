@@ -9,7 +9,7 @@ const MANUAL_DELETE: &str = "manual_delete";
 const DATABASE_RESTORED: &str = "database_restored";
 const DATABASE_EMPTIED: &str = "database_emptied";
 const ROUTER_RECREATED: &str = "router_recreated";
-const UNKNOWN_WRITER: &str = "unknown_writer";
+pub(crate) const UNKNOWN_WRITER: &str = "unknown_writer";
 
 /// Every cause there can be, for metrics that must exist before the first drift.
 pub const LABELS: [&str; 6] =

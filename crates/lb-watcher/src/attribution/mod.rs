@@ -14,8 +14,8 @@ use groundcrew_core::leader::Moment;
 use groundcrew_core::runtime::Runtime;
 use tokio::sync::watch as channel;
 
-pub(crate) use cause::KUBE_OVN_COLLECTION;
 pub use cause::LABELS;
+pub(crate) use cause::{KUBE_OVN_COLLECTION, UNKNOWN_WRITER};
 pub(crate) use kube_ovn::KubeOvn;
 pub(crate) use watch::follow;
 

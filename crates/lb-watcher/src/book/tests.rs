@@ -72,8 +72,21 @@ impl Scene {
     }
 
     fn ask(&mut self) {
-        self.book.asked(&self.service.key, Some("now"), "manual_delete", self.now);
+        self.tell(Some("now"));
         self.service.resync = Some("now".into());
+    }
+
+    /// As the leader does it. Returns what is counted as found.
+    fn tell(&mut self, with: Option<&str>) -> Vec<Kind> {
+        let Judgement::Drift(alarm) = self.judge() else { panic!("no drift") };
+        let key = &self.service.key;
+        self.book.blame(key, &alarm.cause.clone().unwrap_or_else(Cause::unknown));
+        self.book.asked(key, with, &alarm, self.now)
+    }
+
+    /// What is counted as repaired.
+    fn closed(&mut self) -> Vec<Kind> {
+        self.book.take_closed().into_iter().map(|(kind, _)| kind).collect()
     }
 }
 
@@ -372,7 +385,72 @@ fn a_request_of_another_copy_of_us_counts_as_ours() {
     assert_eq!(scene.look(), "drift row_missing");
     scene.service.resync = Some("by the leader".into());
     scene.wait(1);
+    let Judgement::Drift(alarm) = scene.judge() else { panic!("not told") };
+    assert!(alarm.under_way);
+    scene.book.told_elsewhere(&scene.service.key, false);
     assert_eq!(scene.look(), "wait 30 s");
+    scene.change(&back());
+    let Judgement::Fine { repaired: Some(repaired) } = scene.judge() else { panic!("not repaired") };
+    assert!(repaired.told && !repaired.found, "who found it counts it");
+    assert_eq!(scene.closed(), []);
+}
+
+#[test]
+fn a_request_that_got_no_answer_and_was_heard_is_told_and_not_made_again() {
+    let mut scene = Scene::settled();
+    scene.change(&taken());
+    assert_eq!(scene.look(), "drift row_missing");
+    scene.service.resync = Some("ours, but we do not know".into());
+    assert_eq!(scene.look(), "drift row_missing");
+    assert_eq!(scene.tell(None), [Kind::RowMissing], "it is counted as found");
+    assert_eq!(scene.look(), "wait 30 s");
+    scene.change(&back());
+    assert_eq!(scene.look(), "repaired in 0 s");
+    assert_eq!(scene.closed(), [Kind::RowMissing]);
+}
+
+#[test]
+fn what_was_found_is_repaired_just_as_often_whatever_is_seen_between() {
+    let mut scene = Scene::settled();
+    scene.change(&taken());
+    assert_eq!(scene.tell(Some("1")), [Kind::RowMissing]);
+    // The manager goes step by step.
+    scene.change(&json!({ "Load_Balancer": { uuid(2).to_string(): row("shop-web-tcp") } }));
+    assert_eq!(scene.look(), "wait 30 s", "not attached yet");
+    scene.change(&json!({ "Load_Balancer": { uuid(2).to_string(): { "delete": null } } }));
+    assert_eq!(scene.look(), "drift row_missing", "gone again");
+    assert_eq!(scene.closed(), [Kind::RowMissing], "it had been there");
+    assert_eq!(scene.tell(Some("2")), [Kind::RowMissing]);
+    scene.wait(30);
+    assert_eq!(scene.tell(Some("3")), [], "the same still");
+    assert_eq!(scene.closed(), []);
+    scene.change(&back());
+    assert_eq!(scene.look(), "repaired in 30 s");
+    assert_eq!(scene.closed(), [Kind::RowMissing]);
+
+    scene.change(&taken());
+    assert_eq!(scene.tell(Some("4")), [Kind::RowMissing]);
+    scene.book.forget(&scene.service.key.clone());
+    assert_eq!(scene.closed(), [Kind::RowMissing], "nobody waits for it any more");
+}
+
+#[test]
+fn who_did_it_is_decided_once() {
+    let mut scene = Scene::settled();
+    scene.change(&taken());
+    let Judgement::Drift(alarm) = scene.judge() else { panic!("no drift") };
+    assert_eq!(alarm.cause, None);
+    let cause = Cause { label: "manual_delete", ..Cause::unknown() };
+    scene.book.blame(&scene.service.key, &cause);
+    scene.ask();
+    scene.wait(30);
+    let Judgement::Drift(alarm) = scene.judge() else { panic!("no drift") };
+    assert_eq!((alarm.attempts, alarm.cause), (1, Some(cause)), "when it is asked for again");
+    scene.change(&json!({ "Load_Balancer": { uuid(2).to_string(): row("shop-web-tcp") } }));
+    scene.look();
+    scene.change(&json!({ "Load_Balancer": { uuid(2).to_string(): { "delete": null } } }));
+    let Judgement::Drift(alarm) = scene.judge() else { panic!("no drift") };
+    assert_eq!(alarm.cause, None, "somebody has deleted it anew");
 }
 
 #[test]
@@ -380,7 +458,7 @@ fn our_own_request_is_not_taken_for_news_when_the_service_shows_it() {
     let mut scene = Scene::settled();
     scene.change(&taken());
     scene.look();
-    scene.book.asked(&scene.service.key, Some("ours"), "manual_delete", scene.now);
+    scene.tell(Some("ours"));
     scene.wait(2);
     assert_eq!(scene.look(), "wait 28 s", "the watch is slow");
     scene.service.resync = Some("ours".into());
@@ -394,4 +472,19 @@ fn changed_options_are_told_once_and_then_how_it_is() {
     scene.change(&json!({ "Load_Balancer": { uuid(1).to_string(): options } }));
     assert_eq!(scene.look(), "odd options");
     assert_eq!(scene.look(), "fine");
+}
+
+#[test]
+fn one_of_a_crowd_is_silent_to_its_end() {
+    let mut scene = Scene::settled();
+    scene.change(&taken());
+    let key = scene.service.key.clone();
+    scene.tell(Some("ours"));
+    scene.book.is_in_a_crowd(&key);
+    scene.wait(30);
+    let Judgement::Drift(alarm) = scene.judge() else { panic!("not overdue") };
+    assert!(alarm.told && alarm.in_a_crowd);
+    scene.change(&back());
+    let Judgement::Fine { repaired: Some(repaired) } = scene.judge() else { panic!("not repaired") };
+    assert!(repaired.in_a_crowd);
 }

@@ -53,6 +53,8 @@ async fn whatever_is_changed_in_a_row_or_around_it_is_seen_and_repaired() {
             project.nbctl(&["lb-del", "other"]).await;
         }
     }
+    watcher.until_metric("groundcrew_drift_open_services", |open| open < 0.5).await;
+    watcher.until_even().await;
 }
 
 #[tokio::test]
@@ -75,6 +77,7 @@ async fn a_router_made_again_under_its_name_is_seen_for_what_it_is() {
     project.until_whole("web", &address).await;
     watcher.until_metric("groundcrew_drift_open_services", |open| open < 0.5).await;
     watcher.until_found("router_detached", "router_recreated", 2.0).await;
+    watcher.until_even().await;
 }
 
 #[tokio::test]
@@ -101,8 +104,9 @@ async fn options_are_not_kube_dcs_so_a_change_of_them_is_told_and_left() {
     let watcher = project.watcher(&[]).await;
     watcher.until_watches(1).await;
     project.nbctl(&["set", "load_balancer", &project.row("web"), "options:reject=true"]).await;
-    watcher.until_found("options", "unknown_writer", 1.0).await;
+    watcher.until_metric("groundcrew_watcher_differences_total{kind=\"options\"}", |n| n > 0.5).await;
     project.until_event("web", "DifferenceSeen").await;
+    assert!(watcher.found().await < 0.5, "nothing that is to be repaired");
     assert_eq!((manager.asked(), project.resync("web").await), (0, None));
 }
 

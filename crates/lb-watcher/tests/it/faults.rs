@@ -223,6 +223,7 @@ async fn a_service_deleted_while_its_row_is_awaited_is_not_brought_back() {
     manager.until_asked(2).await;
     project.services().delete("web", &DeleteParams::default()).await.unwrap();
     watcher.until_metric("groundcrew_drift_open_services", |open| open < 0.5).await;
+    watcher.until_even().await;
     manager.idle(false);
     // Another drift, to know that whatever was under way is over.
     project.nbctl(&["lb-del", &project.row("stays")]).await;

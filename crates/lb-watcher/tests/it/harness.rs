@@ -105,9 +105,24 @@ impl Watcher {
 
     /// All drift found so far, whatever it was.
     pub(crate) async fn found(&self) -> f64 {
+        self.sum("groundcrew_drift_found_total").await
+    }
+
+    async fn sum(&self, metric: &str) -> f64 {
         let (_, page) = get(self.admin, "/metrics").await.unwrap();
-        let found = page.lines().filter(|line| line.starts_with("groundcrew_drift_found_total{"));
-        found.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+        let series = page.lines().filter(|line| line.strip_prefix(metric).is_some_and(|rest| rest.starts_with('{')));
+        series.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+    }
+
+    /// Waits until as much was repaired as was found: nothing is open.
+    pub(crate) async fn until_even(&self) {
+        eventually("found and repaired are even", SOON, async || {
+            let (found, repaired) = (self.found().await, self.sum("groundcrew_drift_repaired_total").await);
+            anyhow::ensure!(found > 0.5 && (found - repaired).abs() < 0.1, "{found} found, {repaired} repaired");
+            Ok(())
+        })
+        .await
+        .unwrap();
     }
 
     pub(crate) async fn until_found(&self, kind: &str, cause: &str, at_least: f64) {
