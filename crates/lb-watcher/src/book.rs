@@ -100,7 +100,7 @@ struct Open {
     /// What was counted as found, and under which cause.
     found: BTreeMap<Kind, &'static str>,
     row_missing: bool,
-    /// Routers and switches that are missing, or there twice.
+    /// Routers and switches that are missing, and whatever is there twice.
     hindrances: usize,
 }
 
@@ -139,14 +139,14 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// Whether the manager can do something about it: it makes no routers and no switches.
+    /// Whether the manager can do something about it.
     pub(crate) fn is_repairable(&self) -> bool {
-        self.findings.iter().any(|finding| !is_about_the_place(finding.kind))
+        self.findings.iter().any(|finding| !hinders(finding.kind))
     }
 
-    /// Whether something is missing that the manager needs and does not make.
+    /// Whether something is in its way.
     pub(crate) fn is_hindered(&self) -> bool {
-        self.findings.iter().any(|finding| is_about_the_place(finding.kind))
+        self.findings.iter().any(|finding| hinders(finding.kind))
     }
 }
 
@@ -163,6 +163,11 @@ pub(crate) struct Repaired {
 fn is_about_the_place(kind: Kind) -> bool {
     use Kind::{RouterAmbiguous, RouterMissing, SwitchAmbiguous, SwitchMissing};
     matches!(kind, RouterMissing | SwitchMissing | RouterAmbiguous | SwitchAmbiguous)
+}
+
+/// What the manager cannot repair: it makes no routers and no switches, and does not know which of two rows is its own.
+fn hinders(kind: Kind) -> bool {
+    is_about_the_place(kind) || kind == Kind::RowDuplicate
 }
 
 impl Book {
@@ -336,7 +341,7 @@ impl Entry {
         let (backends, mut shape): (Vec<_>, Vec<_>) =
             sight.findings.into_iter().partition(|f| f.kind == Kind::Backends);
         let is_absent = shape.iter().any(|f| f.kind == Kind::RowMissing);
-        let hindrances = shape.iter().filter(|f| is_about_the_place(f.kind)).count();
+        let hindrances = shape.iter().filter(|f| hinders(f.kind)).count();
         let follows_backends = self.emptied.is_some_and(|since| !now.until(since + patience.settle).is_zero());
         self.lost = is_absent && (self.lost || (taken.is_some() && !follows_backends));
         if self.lost {
@@ -504,9 +509,9 @@ impl Entry {
         let row_missing = findings.iter().any(|f| f.kind == Kind::RowMissing);
         let taken = taken.is_some_and(|taken| open.asked.is_some_and(|asked| taken.seen >= asked));
         let gone_again = row_missing && (!open.row_missing || taken);
-        let place_is_back = hindrances < open.hindrances;
+        let is_less_hindered = hindrances < open.hindrances;
         (open.row_missing, open.hindrances) = (row_missing, hindrances);
-        if open.asked.is_some() && (gone_again || place_is_back) {
+        if open.asked.is_some() && (gone_again || is_less_hindered) {
             // Nobody waits for an answer to the old question: what it led to is undone, or could not be done then.
             (open.seen, open.touch, open.asked, open.attempts) = (seen, touch, None, 0);
             (open.told, open.in_a_crowd, open.cause) = (false, false, None);

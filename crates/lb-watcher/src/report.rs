@@ -60,9 +60,12 @@ impl Reporter {
         if alarm.in_a_crowd {
             return debug!(service = %service.key, asked = alarm.attempts, "still not repaired: {what}");
         }
+        if !alarm.is_repairable() {
+            return debug!(service = %service.key, "still as it was told: {what}");
+        }
         warn!(service = %service.key, asked = alarm.attempts, "still not repaired: {what}");
-        // It is not the manager's fault then, and what is missing was told.
-        if report_only || !alarm.is_repairable() || alarm.is_hindered() {
+        // It is not the manager's fault then, and what is in its way was told.
+        if report_only || alarm.is_hindered() {
             return;
         }
         let note = format!(

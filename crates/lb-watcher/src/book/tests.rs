@@ -230,6 +230,24 @@ fn a_row_that_went_with_its_router_is_asked_for_again_as_soon_as_the_router_is_b
 }
 
 #[test]
+fn a_second_row_of_the_name_is_told_and_nobody_is_asked_until_it_is_gone() {
+    let mut scene = Scene::settled();
+    scene.change(&json!({
+        "Load_Balancer": { uuid(2).to_string(): row("shop-web-tcp") },
+        "Logical_Router": { uuid(5).to_string(): { "modify": { "load_balancer": ["uuid", uuid(1)] } } },
+    }));
+    let Judgement::Drift(alarm) = scene.judge() else { panic!("not told") };
+    assert!(!alarm.is_repairable());
+    assert_eq!(scene.tell(None), [Kind::RowDuplicate]);
+    scene.wait(5);
+    assert_eq!(scene.look(), "wait 25 s");
+    scene.change(&json!({ "Load_Balancer": { uuid(2).to_string(): { "delete": null } } }));
+    let Judgement::Drift(alarm) = scene.judge() else { panic!("not asked for what is left") };
+    assert!(alarm.is_repairable() && !alarm.told);
+    assert_eq!(scene.look(), "drift router_detached");
+}
+
+#[test]
 fn backends_that_were_right_and_are_changed_are_drift_once_they_have_settled() {
     let mut scene = Scene::settled();
     scene.change(&vips("10.9.9.9:1"));

@@ -84,13 +84,20 @@ async fn a_router_made_again_under_its_name_is_seen_for_what_it_is() {
 async fn a_second_row_of_the_same_name_is_drift() {
     let project = Project::new("twice").await;
     let address = project.served("web").await;
-    let _manager = project.manager().await;
-    let watcher = project.watcher(&[]).await;
+    let manager = project.manager().await;
+    let watcher = project.watcher(&["--repair-time", "200ms"]).await;
     watcher.until_watches(1).await;
     let second = project.nbctl(&["create", "Load_Balancer", &format!("name={}", project.row("web"))]).await;
     watcher.until_found("row_duplicate", "unknown_writer", 1.0).await;
     let told = project.until_event("web", "DriftFound").await;
     assert!(told.contains(second.trim()), "both are named: {told}");
+    // Long enough to have been asked again and again.
+    let comparisons = "groundcrew_watcher_full_comparisons_total";
+    let before = watcher.metric(comparisons).await;
+    project.pod("kube-ovn-controller-1", 0).await;
+    watcher.until_metric(comparisons, |n| n > before + 1.5).await;
+    assert_eq!((manager.asked(), project.resync("web").await), (0, None), "it could do nothing");
+    assert!(!project.events("web").await.contains(&"RepairOverdue".to_owned()));
     project.nbctl(&["destroy", "Load_Balancer", second.trim()]).await;
     watcher.until_repaired("row_duplicate", "unknown_writer", 1.0).await;
     project.until_whole("web", &address).await;
