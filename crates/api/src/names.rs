@@ -150,6 +150,11 @@ pub mod kube_ovn {
     /// Its controller: the label `app` of the pods, and the name of the Lease.
     pub const CONTROLLER: &str = "kube-ovn-controller";
 
+    /// The key of `external_ids` in OVN under which its client, since v1.15, says that it made a row ...
+    pub const VENDOR_KEY: &str = "vendor";
+    /// ... with this value. kube-dc uses the same client, so its rows may carry it, too.
+    pub const VENDOR: &str = "kube-ovn";
+
     /// Whether kube-ovn gives its own OVN load balancers names like this one: six for each VPC, which its collection
     /// of unknown ones keeps.
     #[must_use]

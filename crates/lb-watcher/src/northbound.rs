@@ -3,6 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use groundcrew_api::names::kube_ovn;
 use groundcrew_ovn::mark;
 use ovsdb_client::{BlockSet, Set, StrMap, Uuid};
 
@@ -57,6 +58,11 @@ impl LoadBalancer {
     /// Whether it is one of this project's own controllers'.
     pub(crate) fn is_groundcrews(&self) -> bool {
         self.external_ids.get(mark::CLUSTER).is_some()
+    }
+
+    /// Whether kube-ovn's client made it, for whomever.
+    pub(crate) fn is_of_kube_ovns_client(&self) -> bool {
+        self.external_ids.get(kube_ovn::VENDOR_KEY) == Some(kube_ovn::VENDOR)
     }
 
     /// Options and health checks in short: kube-dc sets none, so only a change of them says something.

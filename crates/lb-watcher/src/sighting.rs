@@ -109,6 +109,7 @@ impl Sightings<'_> {
             }
             let is_new = |uuid| before.load_balancers.get(uuid).is_none();
             let is_ours = self.is_ours(row);
+            let was = shift.ours_removed + shift.others_removed;
             if after.load_balancers.find(|by| &by.name, row.name.clone()).any(|(uuid, _)| is_new(uuid)) {
                 shift.replaced += 1;
                 ours_replaced += usize::from(is_ours);
@@ -116,6 +117,9 @@ impl Sightings<'_> {
                 shift.ours_removed += 1;
             } else if !is_own_load_balancer(&row.name) {
                 shift.others_removed += 1;
+            }
+            if shift.ours_removed + shift.others_removed > was && row.is_of_kube_ovns_client() {
+                shift.vendor_removed += 1;
             }
         }
         for (kind, uuids) in &touched.places {
@@ -132,6 +136,9 @@ impl Sightings<'_> {
                     _ => &mut shift.others_left,
                 };
                 *left += 1;
+                if row.is_of_kube_ovns_client() && !is_own_load_balancer(&row.name) {
+                    shift.vendor_left += 1;
+                }
             }
         }
         shift.emptied = !before.is_empty()
@@ -234,6 +241,19 @@ mod tests {
         let (services, shift) = Scene::new().sees(&delete(&[1, 2, 3]));
         assert_eq!(services, ["shop/api", "shop/web"]);
         assert_eq!(shift, Shift { ours_removed: 2, others_removed: 1, native_left: 1, ..Shift::default() });
+    }
+
+    #[test]
+    fn what_carries_the_vendors_mark_is_counted_but_for_the_networks_own() {
+        let mut scene = Scene::new();
+        let mark = json!({ "modify": { "external_ids": ["map", [["vendor", "kube-ovn"]]] } });
+        let marked: serde_json::Map<_, _> =
+            [1, 2, 4].map(|n| (uuid(n).to_string(), mark.clone())).into_iter().collect();
+        scene.sees(&json!({ "Load_Balancer": marked }));
+        let (_, shift) = scene.sees(&delete(&[1]));
+        assert_eq!((shift.vendor_removed, shift.vendor_left), (1, 1));
+        let (_, shift) = scene.sees(&delete(&[2, 3]));
+        assert_eq!((shift.vendor_removed, shift.vendor_left), (1, 0));
     }
 
     #[test]

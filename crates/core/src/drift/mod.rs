@@ -43,6 +43,10 @@ pub struct Shift {
     pub others_left: usize,
     /// Load balancers that the network itself made and that stay, as kube-ovn's six of each VPC.
     pub native_left: usize,
+    /// Load balancers that are gone and that carried the mark of the network's vendor.
+    pub vendor_removed: usize,
+    /// Load balancers with that mark that stay, without those of the network itself.
+    pub vendor_left: usize,
     /// Load balancers, routers and switches that are there under their old name and a new id, as after a restore.
     pub replaced: usize,
     /// Routers and switches among them, by name; their members are lost.

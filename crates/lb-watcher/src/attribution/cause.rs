@@ -1,6 +1,7 @@
 //! From evidence to a name. Pure. The words complete a sentence: "changed by ...".
 
 use groundcrew_core::drift::{Cause, Round, Shift};
+use groundcrew_core::leader::Moment;
 
 use super::kube_ovn::KubeOvn;
 
@@ -15,7 +16,8 @@ pub(crate) const UNKNOWN_WRITER: &str = "unknown_writer";
 pub const LABELS: [&str; 6] =
     [KUBE_OVN_COLLECTION, MANUAL_DELETE, DATABASE_RESTORED, DATABASE_EMPTIED, ROUTER_RECREATED, UNKNOWN_WRITER];
 
-pub(super) fn cause(shift: Option<&Shift>, round: &Round, kube_ovn: &KubeOvn) -> Cause {
+/// `seen` is when the shift was.
+pub(super) fn cause(shift: Option<&Shift>, seen: Moment, round: &Round, kube_ovn: &KubeOvn) -> Cause {
     let Some(shift) = shift else { return unknown("an unknown writer, unseen by us".into()) };
     let places = shift.recreated.len();
     let removed = shift.ours_removed + shift.others_removed;
@@ -30,7 +32,7 @@ pub(super) fn cause(shift: Option<&Shift>, round: &Round, kube_ovn: &KubeOvn) ->
         let names = shift.recreated.join(", ");
         plain(ROUTER_RECREATED, format!("the deletion of {names}, which was made again without its load balancers"))
     } else if removed > 0 {
-        deleted(shift, round, kube_ovn)
+        deleted(shift, seen, round, kube_ovn)
     } else {
         unknown("an unknown writer".into())
     };
@@ -50,15 +52,18 @@ pub(super) fn detaches(shift: &Shift, round: &Round) -> bool {
 }
 
 /// kube-ovn's collection deletes every row whose name it does not know, in one transaction, and keeps its own. It knows
-/// those of its `OvnDnatRule`s, too, which nothing tells from others': they say nothing where it was seen to start.
-fn deleted(shift: &Shift, round: &Round, kube_ovn: &KubeOvn) -> Cause {
+/// those of its `OvnDnatRule`s, too, which nothing tells from others': they say nothing where it was seen to start. With
+/// `ENABLE_LB=false` since v1.15 it takes just those that its own client made, kube-dc's among them.
+fn deleted(shift: &Shift, seen: Moment, round: &Round, kube_ovn: &KubeOvn) -> Cause {
     let removed = shift.ours_removed + shift.others_removed;
-    let change = kube_ovn.near(round.seen);
-    let swept = removed > 1 && shift.native_left > 0 && shift.others_left == 0;
-    if shift.ours_left == 0 && (change.is_some() || swept) {
+    let left = shift.ours_left + shift.others_left;
+    let change = kube_ovn.explains(seen);
+    let by_mark = shift.vendor_removed == removed && shift.vendor_left == 0 && left > 0;
+    let swept = removed > 1 && (by_mark || (shift.native_left > 0 && left == 0));
+    if (shift.ours_left == 0 || by_mark) && (change.is_some() || swept) {
         let evidence = change.map_or_else(
             || "no restart of it was seen yet, but it alone deletes all that it does not know".to_owned(),
-            |change| change.words(round.seen),
+            |change| change.words(seen),
         );
         let words = format!(
             "kube-ovn-controller's start-up collection, which deleted {removed} load balancers that it does not know \
@@ -69,10 +74,7 @@ fn deleted(shift: &Shift, round: &Round, kube_ovn: &KubeOvn) -> Cause {
     if round.drifts.len() <= 1 && shift.ours_removed <= 2 {
         return plain(MANUAL_DELETE, "somebody who deleted this load balancer alone, most likely by hand".into());
     }
-    let words = format!(
-        "an unknown writer who deleted {removed} load balancers in one transaction and left {}",
-        shift.ours_left + shift.others_left
-    );
+    let words = format!("an unknown writer who deleted {removed} load balancers in one transaction and left {left}");
     unknown(words)
 }
 
@@ -103,7 +105,6 @@ mod tests {
 
     use groundcrew_core::drift::Drift;
     use groundcrew_core::key::ServiceKey;
-    use groundcrew_core::leader::Moment;
     use groundcrew_core::provider::{Difference, Owner};
 
     use super::super::kube_ovn::Leader;
@@ -127,7 +128,7 @@ mod tests {
     }
 
     fn label(shift: &Shift, services: usize, (kube_ovn, seen): &(KubeOvn, Moment)) -> &'static str {
-        cause(Some(shift), &round(services, *seen), kube_ovn).label
+        cause(Some(shift), *seen, &round(services, *seen), kube_ovn).label
     }
 
     #[test]
@@ -137,7 +138,7 @@ mod tests {
         assert_eq!(label(&sweep, 1, &after_a_new_leader(44)), KUBE_OVN_COLLECTION);
         assert_eq!(label(&sweep, 1, &after_a_new_leader(3_600)), MANUAL_DELETE, "long ago");
         let (kube_ovn, seen) = after_a_new_leader(3);
-        let cause = cause(Some(&sweep), &round(1, seen), &kube_ovn);
+        let cause = cause(Some(&sweep), seen, &round(1, seen), &kube_ovn);
         assert!(cause.words.contains("b became leader 3.0 s before"), "{}", cause.words);
         assert!(cause.remedy.unwrap().contains("GC_INTERVAL=0"));
     }
@@ -158,6 +159,18 @@ mod tests {
     }
 
     #[test]
+    fn a_sweep_of_just_what_carries_the_vendors_mark_is_kube_ovns_without_load_balancers_of_its_own() {
+        let quiet = || (KubeOvn::default(), Moment::now());
+        let sweep = Shift { ours_removed: 3, vendor_removed: 3, ours_left: 1, others_left: 2, ..Shift::default() };
+        assert_eq!(label(&sweep, 3, &after_a_new_leader(3)), KUBE_OVN_COLLECTION);
+        assert_eq!(label(&sweep, 3, &quiet()), KUBE_OVN_COLLECTION, "who else would choose by that mark");
+        let some = Shift { vendor_left: 1, ..sweep.clone() };
+        assert_eq!(label(&some, 3, &after_a_new_leader(3)), UNKNOWN_WRITER);
+        let others_too = Shift { vendor_removed: 2, ..sweep };
+        assert_eq!(label(&others_too, 3, &after_a_new_leader(3)), UNKNOWN_WRITER);
+    }
+
+    #[test]
     fn who_leaves_some_of_ours_is_not_kube_ovn() {
         let some = Shift { ours_removed: 3, ours_left: 7, native_left: 6, ..Shift::default() };
         assert_eq!(label(&some, 3, &after_a_new_leader(3)), UNKNOWN_WRITER);
@@ -175,7 +188,7 @@ mod tests {
         let router = Shift { replaced: 1, recreated: vec!["shop".into()], ..Shift::default() };
         assert_eq!(label(&router, 4, &quiet), ROUTER_RECREATED);
         assert_eq!(label(&Shift::default(), 1, &quiet), UNKNOWN_WRITER);
-        assert_eq!(cause(None, &round(1, quiet.1), &quiet.0).label, UNKNOWN_WRITER);
+        assert_eq!(cause(None, quiet.1, &round(1, quiet.1), &quiet.0).label, UNKNOWN_WRITER);
     }
 
     #[test]

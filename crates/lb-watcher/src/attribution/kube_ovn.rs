@@ -20,7 +20,11 @@ pub(crate) struct KubeOvn {
     /// Whether the first list of Leases is complete: one that comes later is new.
     lease_listed: bool,
     version: Option<Version>,
-    last: Option<Change>,
+    /// The last of its pods' and of its Lease's.
+    pods_changed: Option<Change>,
+    lease_changed: Option<Change>,
+    /// When its collection was last seen: there is one for each start.
+    collected: Option<Moment>,
 }
 
 /// Who leads, by the Lease.
@@ -63,7 +67,7 @@ impl KubeOvn {
             Some(before) if before < pod.restarts => What::Restart(pod.name.clone()),
             Some(_) => return false,
         };
-        self.last = Some(Change { what, at: now });
+        self.pods_changed = Some(Change { what, at: now });
         true
     }
 
@@ -90,7 +94,7 @@ impl KubeOvn {
         let differs = before.map_or(self.lease_listed, |before| before != leader);
         let changed = differs && !leader.holder.is_empty();
         if changed {
-            self.last = Some(Change { what: What::NewLeader(leader.holder), at: now });
+            self.lease_changed = Some(Change { what: What::NewLeader(leader.holder), at: now });
         }
         changed
     }
@@ -99,9 +103,27 @@ impl KubeOvn {
         self.lease_listed = true;
     }
 
-    /// The last change, if it can have to do with something at this time.
+    /// The last change near this time.
     pub(crate) fn near(&self, moment: Moment) -> Option<&Change> {
-        self.last.as_ref().filter(|change| change.at + BEFORE >= moment && moment + AFTER >= change.at)
+        self.all_near(moment).max_by_key(|change| change.at)
+    }
+
+    /// The last change that a collection at this time can belong to: one that has led to another collection already does
+    /// not lead to a second.
+    pub(crate) fn explains(&self, moment: Moment) -> Option<&Change> {
+        let spent = self.collected.filter(|collected| *collected < moment);
+        let is_open = |change: &&Change| spent.is_none_or(|spent| !change.precedes(spent));
+        self.all_near(moment).filter(is_open).max_by_key(|change| change.at)
+    }
+
+    fn all_near(&self, moment: Moment) -> impl Iterator<Item = &Change> {
+        let is_near = move |change: &&Change| change.at + BEFORE >= moment && moment + AFTER >= change.at;
+        [&self.pods_changed, &self.lease_changed].into_iter().flatten().filter(is_near)
+    }
+
+    /// Its collection was seen at this time.
+    pub(crate) fn collected(&mut self, at: Moment) {
+        self.collected = self.collected.max(Some(at));
     }
 
     /// How to stop the collection, by version.
@@ -111,6 +133,13 @@ impl KubeOvn {
 }
 
 impl Change {
+    /// Whether a collection at this time came after it. A pod's status may tell late of the start that led to it; the
+    /// Lease is always taken before.
+    fn precedes(&self, collection: Moment) -> bool {
+        let late = if matches!(self.what, What::NewLeader(_)) { Duration::ZERO } else { AFTER };
+        self.at <= collection + late
+    }
+
     /// For people, seen from this time.
     pub(crate) fn words(&self, moment: Moment) -> String {
         let what = match &self.what {
@@ -132,6 +161,27 @@ mod tests {
 
     fn pod(name: &str, restarts: i32, image: &str) -> Pod {
         Pod { uid: name.into(), name: name.into(), restarts, image: Some(image.into()) }
+    }
+
+    #[test]
+    fn a_start_explains_one_collection() {
+        let (mut kube_ovn, start) = (KubeOvn::default(), Moment::now());
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let leader = |kube_ovn: &mut KubeOvn, holder: &str, at| {
+            kube_ovn.leader(Leader { holder: holder.into(), transitions: 0 }, at);
+        };
+        kube_ovn.pods(&[pod("a", 0, "x")], start);
+        leader(&mut kube_ovn, "a", start);
+        leader(&mut kube_ovn, "b", start);
+        assert!(kube_ovn.explains(after(4)).is_some());
+        kube_ovn.collected(after(4));
+        assert!(kube_ovn.explains(after(4)).is_some(), "each Service of it asks");
+        assert!(kube_ovn.explains(after(30)).is_none());
+        assert!(kube_ovn.near(after(30)).is_some(), "it was near all the same");
+        kube_ovn.pod(&pod("a", 1, "x"), after(6));
+        assert!(kube_ovn.explains(after(30)).is_none(), "its status tells late of the same start");
+        leader(&mut kube_ovn, "c", after(7));
+        assert!(kube_ovn.explains(after(30)).is_some(), "the next one collects, too");
     }
 
     #[test]

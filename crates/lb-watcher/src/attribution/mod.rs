@@ -88,15 +88,20 @@ impl Attribute for Attribution {
     }
 
     fn cause(&self, round: &Round) -> Cause {
-        let state = self.lock();
+        let mut state = self.lock();
         let apart = |seen: Moment| seen.until(round.seen).max(round.seen.until(seen));
         let nearest = state.shifts.iter().min_by_key(|(seen, _)| apart(*seen));
-        let nearest = nearest.filter(|(seen, _)| apart(*seen) <= NEAR).map(|(_, shift)| shift);
+        let nearest = nearest.filter(|(seen, _)| apart(*seen) <= NEAR);
         // A router that goes takes nothing of ours. It is told as made again when it is back, and until then it was missed.
         let mut since = state.shifts.iter().filter(|(seen, _)| *seen >= round.seen);
-        let made_again = since.find(|(_, shift)| cause::detaches(shift, round)).map(|(_, shift)| shift);
-        let shift = nearest.filter(|shift| **shift != Shift::default()).or(made_again).or(nearest);
-        cause::cause(shift, round, &state.kube_ovn)
+        let made_again = since.find(|(_, shift)| cause::detaches(shift, round));
+        let shift = nearest.filter(|(_, shift)| *shift != Shift::default()).or(made_again).or(nearest);
+        let seen = shift.map_or(round.seen, |(seen, _)| *seen);
+        let cause = cause::cause(shift.map(|(_, shift)| shift), seen, round, &state.kube_ovn);
+        if cause.label == KUBE_OVN_COLLECTION {
+            state.kube_ovn.collected(seen);
+        }
+        cause
     }
 
     fn nearby(&self, moment: Moment) -> Option<String> {
@@ -121,6 +126,23 @@ mod tests {
         let expected = "shop-web-tcp-1 on router shop".to_owned();
         let differences = vec![Difference { kind, expected, found: "not attached".into() }];
         attribution.cause(&Round { seen, drifts: vec![Drift { owner, differences }] }).label
+    }
+
+    #[test]
+    fn who_deletes_the_last_row_by_hand_after_a_collection_is_no_second_collection() {
+        let (attribution, start) = (Attribution::default(), Moment::now());
+        for holder in ["a", "b"] {
+            let leader = kube_ovn::Leader { holder: holder.into(), transitions: 0 };
+            attribution.kube_ovn(|kube_ovn| kube_ovn.leader(leader, start));
+        }
+        let emptied = Shift { ours_removed: 1, others_left: 2, native_left: 6, ..Shift::default() };
+        let collected = start + Duration::from_secs(4);
+        attribution.observe(&emptied, collected);
+        assert_eq!(asked(&attribution, collected, "row_missing"), "kube_ovn_collection");
+        assert_eq!(asked(&attribution, collected, "row_missing"), "kube_ovn_collection", "of the same change");
+        let later = start + Duration::from_secs(60);
+        attribution.observe(&emptied, later);
+        assert_eq!(asked(&attribution, later, "row_missing"), "manual_delete");
     }
 
     #[test]
