@@ -46,8 +46,9 @@ struct Entry {
     shape_since: Moment,
     /// Doubtful findings that were there when this shape had settled; `None` until then.
     known: Option<Vec<u64>>,
-    /// Which addresses have no backend, and since when if that has changed: a manager may keep nothing for these.
+    /// Which addresses have no backend: a manager may keep nothing for these.
     empty: u64,
+    /// When that has changed, until what follows from it has settled.
     emptied: Option<Moment>,
     /// Whether a row was missing when it was last looked at.
     absent: bool,
@@ -404,10 +405,11 @@ impl Entry {
             return;
         };
         known.retain(|id| findings.iter().any(|f| f.id == *id));
-        let (follows, rest): (Vec<_>, Vec<_>) =
-            findings.into_iter().partition(|f| self.emptied.is_some() && self.open.is_none() && is_hollow(f));
+        // What was drift before remains it until then.
+        let follows = self.emptied.is_some() && (self.open.is_none() || hollow_left.is_zero());
+        let (hollow, rest): (Vec<_>, Vec<_>) = findings.into_iter().partition(|f| follows && is_hollow(f));
         sorted.drifted.extend(rest.into_iter().filter(|f| f.sure || !known.contains(&f.id)));
-        if self.emptied.is_none() || self.open.is_some() {
+        if !follows {
             return;
         }
         if !hollow_left.is_zero() {
@@ -415,7 +417,7 @@ impl Entry {
             return sorted.wait_for(hollow_left);
         }
         self.emptied = None;
-        let (sure, doubtful): (Vec<_>, Vec<_>) = follows.into_iter().partition(|f| f.sure);
+        let (sure, doubtful): (Vec<_>, Vec<_>) = hollow.into_iter().partition(|f| f.sure);
         known.extend(doubtful.iter().map(|f| f.id));
         sorted.drifted.extend(sure);
     }

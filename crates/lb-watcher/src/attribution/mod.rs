@@ -140,7 +140,7 @@ mod tests {
         attribution.observe(&emptied, collected);
         assert_eq!(asked(&attribution, collected, "row_missing"), "kube_ovn_collection");
         assert_eq!(asked(&attribution, collected, "row_missing"), "kube_ovn_collection", "of the same change");
-        let later = start + Duration::from_secs(60);
+        let later = start + Duration::from_mins(1);
         attribution.observe(&emptied, later);
         assert_eq!(asked(&attribution, later, "row_missing"), "manual_delete");
     }

@@ -346,6 +346,21 @@ fn an_address_that_comes_and_goes_with_its_endpoints_is_no_drift() {
 }
 
 #[test]
+fn a_lost_row_is_not_awaited_any_more_once_its_endpoints_are_gone_as_well() {
+    let mut scene = Scene::settled();
+    scene.change(&taken());
+    scene.ask();
+    scene.ready.clear();
+    assert_eq!(scene.look(), "wait 30 s");
+    scene.wait(30);
+    assert_eq!(scene.look(), "repaired in 30 s", "a manager that keeps none without has nothing to do");
+    scene.ready = vec!["10.1.0.41"];
+    scene.look();
+    scene.wait(5);
+    assert_eq!(scene.look(), "drift row_missing");
+}
+
+#[test]
 fn endpoints_that_come_and_go_delay_nothing_that_they_do_not_explain() {
     let mut scene = Scene::settled();
     scene.ready.clear();
