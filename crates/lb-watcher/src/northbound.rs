@@ -45,12 +45,20 @@ ovsdb_client::table! {
     }
 }
 
+ovsdb_client::table! {
+    /// The one row that counts how often somebody waited for his change.
+    pub(crate) struct Global = "NB_Global" {
+        pub(crate) nb_cfg: i64,
+    }
+}
+
 ovsdb_client::database! {
     /// The northbound database, as far as it concerns us.
     pub(crate) struct Northbound = "OVN_Northbound" {
         pub(crate) load_balancers: LoadBalancer,
         pub(crate) routers: LogicalRouter,
         pub(crate) switches: LogicalSwitch,
+        pub(crate) globals: Global,
     }
 }
 
@@ -123,6 +131,11 @@ impl Northbound {
             PlaceKind::Router => Box::new(self.routers.iter().map(|(uuid, row)| (uuid, &row.name))),
             PlaceKind::Switch => Box::new(self.switches.iter().map(|(uuid, row)| (uuid, &row.name))),
         }
+    }
+
+    /// A number that only grows, unless the database is put back to an earlier state.
+    pub(crate) fn sequence(&self) -> Option<i64> {
+        self.globals.iter().map(|(_, row)| row.nb_cfg).max()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

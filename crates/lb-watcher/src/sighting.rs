@@ -100,7 +100,8 @@ impl Sightings<'_> {
     }
 
     fn shift(&mut self, before: &Northbound, after: &Northbound, touched: &Touched) -> Shift {
-        let mut shift = Shift::default();
+        let rewound = after.sequence().is_some_and(|now| before.sequence().is_some_and(|was| now < was));
+        let mut shift = Shift { rewound, ..Shift::default() };
         let mut ours_replaced = 0;
         for uuid in &touched.load_balancers {
             let Some(row) = before.load_balancers.get(*uuid) else { continue };
@@ -254,6 +255,18 @@ mod tests {
         assert_eq!((shift.vendor_removed, shift.vendor_left), (1, 1));
         let (_, shift) = scene.sees(&delete(&[2, 3]));
         assert_eq!((shift.vendor_removed, shift.vendor_left), (1, 0));
+    }
+
+    #[test]
+    fn a_database_that_counts_from_an_earlier_number_on_was_put_back() {
+        let mut scene = Scene::new();
+        let count = |change: &str, n: i64| json!({ "NB_Global": { uuid(9).to_string(): { change: { "nb_cfg": n } } } });
+        assert!(!scene.sees(&count("insert", 7)).1.rewound);
+        assert!(!scene.sees(&count("modify", 8)).1.rewound);
+        let mut restored = delete(&[2]);
+        restored["NB_Global"] = count("modify", 3)["NB_Global"].clone();
+        let (_, shift) = scene.sees(&restored);
+        assert_eq!((shift.rewound, shift.ours_removed), (true, 1));
     }
 
     #[test]

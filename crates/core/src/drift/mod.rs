@@ -53,6 +53,8 @@ pub struct Shift {
     pub recreated: Vec<String>,
     /// Whether nothing is left of anything that was there.
     pub emptied: bool,
+    /// Whether it went back to how it was at an earlier time.
+    pub rewound: bool,
     /// Whether it is the sum of what happened while we were not connected.
     pub unseen: bool,
 }

@@ -25,9 +25,10 @@ pub(super) fn cause(shift: Option<&Shift>, seen: Moment, round: &Round, kube_ovn
         plain(DATABASE_EMPTIED, "an emptied or rebuilt northbound database".into()).with_remedy(
             "rows come back once routers and switches are there again; look at why ovn-central lost its data",
         )
+    } else if shift.rewound {
+        restored("a restore of the northbound database, which counts from an earlier number on")
     } else if places > 0 && (shift.replaced > places || shift.ours_removed > 0) {
-        plain(DATABASE_RESTORED, "a restore of the northbound database, whose rows have new ids now".into())
-            .with_remedy("what was made after the backup is made again; no more is to be done")
+        restored("a restore of the northbound database, whose rows have new ids now")
     } else if places > 0 {
         let names = shift.recreated.join(", ");
         plain(ROUTER_RECREATED, format!("the deletion of {names}, which was made again without its load balancers"))
@@ -76,6 +77,11 @@ fn deleted(shift: &Shift, seen: Moment, round: &Round, kube_ovn: &KubeOvn) -> Ca
     }
     let words = format!("an unknown writer who deleted {removed} load balancers in one transaction and left {left}");
     unknown(words)
+}
+
+fn restored(words: &str) -> Cause {
+    let remedy = "what was made after the backup is made again; no more is to be done";
+    plain(DATABASE_RESTORED, words.into()).with_remedy(remedy)
 }
 
 fn plain(label: &'static str, words: String) -> Cause {
@@ -185,6 +191,8 @@ mod tests {
         assert_eq!(label(&emptied, 4, &quiet), DATABASE_EMPTIED);
         let restored = Shift { replaced: 9, recreated: vec!["shop".into()], ours_removed: 1, ..Shift::default() };
         assert_eq!(label(&restored, 1, &quiet), DATABASE_RESTORED);
+        let file_put_back = Shift { ours_removed: 1, ours_left: 3, rewound: true, unseen: true, ..Shift::default() };
+        assert_eq!(label(&file_put_back, 1, &quiet), DATABASE_RESTORED, "all rows have their ids still");
         let router = Shift { replaced: 1, recreated: vec!["shop".into()], ..Shift::default() };
         assert_eq!(label(&router, 4, &quiet), ROUTER_RECREATED);
         assert_eq!(label(&Shift::default(), 1, &quiet), UNKNOWN_WRITER);
