@@ -1,6 +1,6 @@
 //! Everything that can go wrong here, and the one place that says what the controller makes of it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use groundcrew_core::key::ServiceKey;
@@ -105,6 +105,8 @@ pub(crate) enum Error {
     AddressOutsideSubnets { address: IpAddr, namespace: String },
     #[error("{address} is kept back by the operator (excludeIps, gateway or edge of Subnet {subnet}); ask for another")]
     AddressExcluded { address: IpAddr, subnet: String },
+    #[error("{address} cannot be asked for: kube-ovn chooses IPv6 addresses itself; ask for none to get one")]
+    NotByNumber { address: Ipv6Addr },
     #[error("Vpc {vpc} is not connected to Subnet {subnet}; add it to the Vpc's spec.extraExternalSubnets")]
     SubnetNotConnected { subnet: String, vpc: String },
     #[error("OvnEip {name} is not one of namespace {namespace}; name one of the project's own in spec.childRef")]
@@ -151,6 +153,7 @@ impl From<Error> for ProviderError {
             Error::ForeignOvnEip { .. } => (ErrorKind::Quota, Some("OvnEipTaken")),
             Error::AddressOutsideSubnets { .. } => (ErrorKind::Quota, Some("AddressOutsideSubnets")),
             Error::AddressExcluded { .. } => (ErrorKind::Quota, Some("AddressExcluded")),
+            Error::NotByNumber { .. } => (ErrorKind::Invalid, Some("AddressRefused")),
             Error::ForeignChild { .. } => (ErrorKind::Quota, Some("ChildRefRefused")),
             Error::ChildNotReady { .. } => (ErrorKind::Quota, Some("ChildNotReady")),
             Error::SubnetNotConnected { .. } => (ErrorKind::Quota, Some("SubnetNotConnected")),

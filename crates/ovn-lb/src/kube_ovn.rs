@@ -41,7 +41,7 @@ use tokio::sync::Notify;
 use tracing::{info, warn};
 use uuid::Uuid;
 
-use crate::addresses::{Made, Need};
+use crate::addresses::{Family, Made, Need};
 use crate::error::Error;
 use decide::{Catalog, Keep, Next, Wish};
 use eips::{Eip, News};
@@ -149,6 +149,11 @@ impl KubeOvn {
             }
         }
         Err(Error::Lost)
+    }
+
+    /// The family of an address that may be of either: IPv4 wherever a network has any.
+    pub(crate) fn family(&self, namespace: &str, network_type: Option<&str>) -> Family {
+        self.lock().family(namespace, network_type)
     }
 
     /// The next step; where that is to make one, it counts from now on and not only when it is there.
@@ -423,13 +428,8 @@ impl KubeOvn {
 
 fn object(wish: &Wish, owner: &Owner, cluster: &str) -> OvnEipApply {
     let metadata = ObjectMeta { name: Some(wish.name.clone()), ..marks(owner, cluster) };
-    let (v4_ip, v6_ip) = match wish.address {
-        Some(IpAddr::V4(address)) => (Some(address.to_string()), None),
-        Some(IpAddr::V6(address)) => (None, Some(address.to_string())),
-        None => (None, None),
-    };
-    let external_subnet = wish.subnet.to_string();
-    OvnEipApply::new(metadata, OvnEipApplySpec { external_subnet, kind: OvnEipType::Nat, v4_ip, v6_ip })
+    let (external_subnet, v4_ip) = (wish.subnet.to_string(), wish.address.map(|address| address.to_string()));
+    OvnEipApply::new(metadata, OvnEipApplySpec { external_subnet, kind: OvnEipType::Nat, v4_ip })
 }
 
 /// The marks that make one ours.

@@ -92,12 +92,9 @@ pub struct OvnEipApplySpec {
     #[serde(rename = "type")]
     pub kind: OvnEipType,
     /// One address in particular. Only for one that a user asked for: kube-ovn gives out even an excluded one on request,
-    /// and from 1.15 on sets no finalizer then.
+    /// and from 1.15 on sets no finalizer then. There is no such field for IPv6: of `v6Ip` kube-ovn takes no notice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub v4_ip: Option<String>,
-    /// The same for IPv6.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub v6_ip: Option<String>,
 }
 
 /// What we ask addresses for.

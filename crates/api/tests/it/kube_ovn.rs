@@ -55,7 +55,7 @@ fn an_assigned_ovn_eip_tells_both_addresses() {
 fn we_send_no_field_that_kube_ovn_fills_in() {
     let apply = OvnEipApply::new(
         ObjectMeta { name: Some("eip-web".into()), ..ObjectMeta::default() },
-        OvnEipApplySpec { external_subnet: "ext-public".into(), kind: OvnEipType::Nat, v4_ip: None, v6_ip: None },
+        OvnEipApplySpec { external_subnet: "ext-public".into(), kind: OvnEipType::Nat, v4_ip: None },
     );
     assert_eq!(
         serde_json::to_value(apply).unwrap(),
@@ -94,7 +94,7 @@ async fn applying_again_leaves_to_kube_ovn_what_it_filled_in() {
     let ours = PatchParams::apply("groundcrew");
     let apply = Patch::Apply(OvnEipApply::new(
         ObjectMeta { name: Some("eip-web".into()), ..ObjectMeta::default() },
-        OvnEipApplySpec { external_subnet: "ext-public".into(), kind: OvnEipType::Nat, v4_ip: None, v6_ip: None },
+        OvnEipApplySpec { external_subnet: "ext-public".into(), kind: OvnEipType::Nat, v4_ip: None },
     ));
     let served = async || eips.patch("eip-web", &ours, &apply).await;
     let made = eventually("OvnEips are served", Duration::from_mins(1), served).await.unwrap();

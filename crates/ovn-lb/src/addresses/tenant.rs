@@ -91,7 +91,11 @@ impl Addresses {
                 state.book.enter(key, address, pool);
                 return Ok(Some(address));
             }
-            (Ok(Care::Needs(need)), Some(kube_ovn)) => {
+            (Ok(Care::Needs(mut need)), Some(kube_ovn)) => {
+                if need.requested.is_none() {
+                    // The book knows of pools alone.
+                    need.family = kube_ovn.family(&key.namespace, need.network_type.as_deref());
+                }
                 let Some(owner) = self.lock().book.self_owned(key) else { return Err(Error::Lost) };
                 self.reserve(&owner, &need, kube_ovn, term).await?
             }

@@ -1,7 +1,7 @@
 //! What to do so that a Service has an address that kube-ovn knows about. Pure.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,7 +59,8 @@ pub(crate) struct Wish {
     pub(crate) name: String,
     pub(crate) subnet: Arc<str>,
     /// Only an address that somebody asked for, or has: a field that we send is ours, and kube-ovn fills it in otherwise.
-    pub(crate) address: Option<IpAddr>,
+    /// An IPv6 address cannot be asked for.
+    pub(crate) address: Option<Ipv4Addr>,
 }
 
 /// Whether an address that is in use is safe at kube-ovn.
@@ -116,6 +117,12 @@ impl Catalog {
         }
     }
 
+    /// The family of an address that may be of either.
+    pub(crate) fn family(&self, namespace: &str, kind: Option<&str>) -> Family {
+        let has = |family| !self.networks.candidates(namespace, kind, family, &self.eips).is_empty();
+        if !has(Family::V4) && has(Family::V6) { Family::V6 } else { Family::V4 }
+    }
+
     fn is_full(&self, eip: &Eip, family: Family) -> bool {
         self.networks.subnet(&eip.subnet).is_some_and(|subnet| subnet.free(family, &self.eips) == 0)
     }
@@ -131,9 +138,11 @@ impl Catalog {
 
     fn make(&self, owner: &Owner, need: &Need, candidates: &[&Subnet]) -> Result<Wish, Error> {
         let namespace = &*owner.key.namespace;
-        let subnet = match need.requested {
-            Some(address) => self.subnet_with(address, namespace, candidates)?,
-            None => self.open_one(need, namespace, candidates)?,
+        let (subnet, address) = match need.requested {
+            // Another one would be given, and dropped again, without end.
+            Some(IpAddr::V6(address)) => return Err(Error::NotByNumber { address }),
+            Some(IpAddr::V4(address)) => (self.subnet_with(address.into(), namespace, candidates)?, Some(address)),
+            None => (self.open_one(need, namespace, candidates)?, None),
         };
         if let Some(vpc) = self.networks.vpc_of(namespace)
             && !vpc.is_connected_to(subnet, &self.eips)
@@ -141,7 +150,7 @@ impl Catalog {
             return Err(Error::SubnetNotConnected { subnet: subnet.name.to_string(), vpc: vpc.name.to_string() });
         }
         let name = self.name(owner, need.family)?;
-        Ok(Wish { name, subnet: subnet.name.clone(), address: need.requested })
+        Ok(Wish { name, subnet: subnet.name.clone(), address })
     }
 
     /// The first network that has an address left for this namespace. In the place of one that it may have no more of, only
@@ -259,6 +268,13 @@ impl Catalog {
             return Keep::Unsafe(Why { message, ..why });
         }
         let Some(subnet) = self.networks.external_of(address) else { return Keep::Elsewhere };
+        let IpAddr::V4(address) = address else {
+            let message = format!(
+                "{address} is in use here, but no OvnEip holds it any more, and kube-ovn cannot be asked for an IPv6 address \
+                 by number: it may give it to somebody else"
+            );
+            return Keep::Unsafe(Why { reason: "AddressUnreserved", message });
+        };
         match self.name(owner, family) {
             Ok(name) => Keep::Make(Wish { name, subnet: subnet.name.clone(), address: Some(address) }),
             Err(error) => Keep::Unsafe(Why { reason: "OvnEipTaken", message: error.to_string() }),

@@ -21,9 +21,9 @@ pub(crate) struct Eip {
     pub(crate) subnet: Arc<str>,
     /// The address of a router port. kube-ovn deletes the port with the object.
     pub(crate) is_router_port: bool,
-    /// What was asked for; once it is assigned, what kube-ovn wrote over it.
-    pub(crate) asked_v4: Option<Ipv4Addr>,
-    pub(crate) asked_v6: Option<Ipv6Addr>,
+    /// What was asked for; once it is assigned, what kube-ovn wrote over it. Of an IPv6 address in the spec it takes no
+    /// notice.
+    pub(crate) asked: Option<Ipv4Addr>,
     /// What was assigned. The spec may say something else by now, and nobody acts on that.
     pub(crate) v4: Option<Ipv4Addr>,
     pub(crate) v6: Option<Ipv6Addr>,
@@ -72,8 +72,7 @@ impl Eip {
             version: meta.resource_version.as_deref()?.into(),
             subnet: object.spec.external_subnet.as_deref().unwrap_or_default().into(),
             is_router_port: object.spec.kind.as_deref() == Some("lrp"),
-            asked_v4: parsed(object.spec.v4_ip.as_deref()),
-            asked_v6: parsed(object.spec.v6_ip.as_deref()),
+            asked: parsed(object.spec.v4_ip.as_deref()),
             v4: parsed(status.v4_ip.as_deref()),
             v6: parsed(status.v6_ip.as_deref()),
             ready: status.ready,
@@ -95,8 +94,8 @@ impl Eip {
 
     pub(crate) fn asked(&self, family: Family) -> Option<IpAddr> {
         match family {
-            Family::V4 => self.asked_v4.map(Into::into),
-            Family::V6 => self.asked_v6.map(Into::into),
+            Family::V4 => self.asked.map(Into::into),
+            Family::V6 => None,
         }
     }
 

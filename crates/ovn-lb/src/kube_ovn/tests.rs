@@ -302,6 +302,53 @@ fn an_address_in_use_is_asked_for_again_by_number_when_its_ovn_eip_is_on_its_way
 }
 
 #[test]
+fn an_ipv6_address_is_never_asked_for_by_number() {
+    let (mut world, web) = (World::new(), owner("shop", "web"));
+    world.subnet("ext", &json!({ "public": "true" }), "2001:db8::0/120", &[]);
+    let ask = |requested: Option<&str>| Need { family: Family::V6, ..need(&web, None, requested) };
+    let next = |world: &World, requested| world.catalog.next(&web, &ask(requested), world.now);
+    let is_refused = |next: Next| matches!(next, Next::Refuse(Error::NotByNumber { .. }));
+    assert!(is_refused(next(&world, Some("2001:db8::7"))));
+
+    let Wish { name, address: None, .. } = wish(next(&world, None)) else { panic!("asked by number") };
+    let spec = json!({ "externalSubnet": "ext", "type": "nat", "v6Ip": "2001:db8::2" });
+    world.put(&name, 7, Some(&web), spec.clone(), json!({ "v6Ip": "2001:db8::2", "ready": true }), false);
+    assert!(matches!(next(&world, Some("2001:db8::2")), Next::Use { .. }), "it happens to be just that");
+    assert!(matches!(next(&world, Some("2001:db8::7")), Next::Drop(_)));
+    world.put(&name, 7, Some(&web), spec, json!(null), true);
+    assert!(is_refused(next(&world, Some("2001:db8::7"))), "and no other is made");
+}
+
+#[test]
+fn an_ipv6_address_in_use_whose_ovn_eip_is_gone_is_told_of_and_not_asked_for_in_vain() {
+    let (mut world, web) = (World::new(), owner("shop", "web"));
+    world.subnet("ext", &json!({ "public": "true" }), "2001:db8::0/120", &[]);
+    let spec = json!({ "externalSubnet": "ext", "type": "nat" });
+    world.put("mine", 7, Some(&web), spec.clone(), json!({ "v6Ip": "2001:db8::2", "ready": true }), false);
+    assert_eq!(world.keep(&web, "2001:db8::2", "mine"), Keep::Safe("mine".into()));
+    world.put("mine", 7, Some(&web), spec.clone(), json!({ "v6Ip": "2001:db8::2", "ready": true }), true);
+    match world.keep(&web, "2001:db8::2", "mine") {
+        Keep::Unsafe(Why { reason: "AddressUnreserved", message }) => {
+            assert!(message.contains("by number"), "{message}");
+        }
+        other => panic!("{other:?}"),
+    }
+    world.put("thief", 8, None, spec, json!({ "v6Ip": "2001:db8::2", "ready": true }), false);
+    assert!(matches!(world.keep(&web, "2001:db8::2", "mine"), Keep::Unsafe(Why { reason: "AddressTaken", .. })));
+}
+
+#[test]
+fn an_address_of_either_family_is_one_that_there_is() {
+    let mut world = World { catalog: Catalog::default(), ..World::new() };
+    let family = |world: &World, kind| world.catalog.family("shop", kind);
+    assert_eq!(family(&world, None), Family::V4);
+    world.subnet("six", &json!({ "cloud": "false" }), "2001:db8::0/120", &[]);
+    assert_eq!(family(&world, None), Family::V6);
+    world.subnet("four", &json!({ "public": "true" }), "192.0.2.0/29", &[]);
+    assert_eq!((family(&world, None), family(&world, Some("cloud"))), (Family::V4, Family::V6));
+}
+
+#[test]
 fn only_the_projects_own_ovn_eips_can_be_named_as_children() {
     let mut world = World::new();
     world.vpc("shop", &["shop"], &[]);

@@ -38,7 +38,10 @@ pub(crate) fn why(name: &str, eip: &Eip, family: Family, catalog: &Catalog) -> W
             format!("kube-ovn has assigned an address to OvnEip {name}, but is not done with it"),
         );
     }
-    silent(name, &format!("Subnet {} may be full", subnet.name))
+    // It cannot write an IPv6 address into the label that says it.
+    let with_v6 =
+        subnet.net(Family::V6).map_or("", |_| ", no release up to 1.16.2 gives addresses of a Subnet with IPv6");
+    silent(name, &format!("Subnet {} may be full{with_v6}", subnet.name))
 }
 
 fn silent(name: &str, guess: &str) -> Why {

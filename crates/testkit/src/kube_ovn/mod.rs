@@ -4,7 +4,9 @@
 //! - an object that it cannot serve stays without a status, and without a word; it is tried again;
 //! - the address is free at the deletion timestamp, whatever finalizers the object has;
 //! - what was deleted while it was away stays in deletion until somebody changes it;
-//! - an address that is asked for is granted even where the Subnet excludes it, and the object gets no finalizer then.
+//! - an address that is asked for is granted even where the Subnet excludes it, and the object gets no finalizer then;
+//! - an IPv6 address cannot be asked for: whatever `spec.v6Ip` says, it is one that is free. (Releases up to 1.16.2 cannot
+//!   serve a Subnet with IPv6 at all: they write the address into a label as it is, which the API server refuses.)
 
 mod crds;
 mod ipam;
@@ -224,7 +226,8 @@ impl Controller {
         }
         let kind = text(spec, "type").unwrap_or("nat");
         let subnet = self.subnets.get_opt(text(spec, "externalSubnet")?).await.ok()??;
-        let asked = text(spec, "v4Ip").or(text(spec, "v6Ip"));
+        // Nothing looks at `v6Ip`.
+        let asked = text(spec, "v4Ip");
         let addresses = match text(status, "v4Ip").or(text(status, "v6Ip")) {
             Some(_) => self.ipam.of(&name),
             None => self.ipam.assign(&name, &subnet.data["spec"], asked)?,
