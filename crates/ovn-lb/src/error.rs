@@ -107,8 +107,8 @@ pub(crate) enum Error {
     AddressExcluded { address: IpAddr, subnet: String },
     #[error("{address} cannot be asked for: kube-ovn chooses IPv6 addresses itself; ask for none to get one")]
     NotByNumber { address: Ipv6Addr },
-    #[error("Vpc {vpc} is not connected to Subnet {subnet}; add it to the Vpc's spec.extraExternalSubnets")]
-    SubnetNotConnected { subnet: String, vpc: String },
+    #[error("the router of Vpc {vpc} has no port in Subnet {subnet}: {why}")]
+    SubnetNotConnected { subnet: String, vpc: String, why: &'static str },
     #[error("OvnEip {name} is not one of namespace {namespace}; name one of the project's own in spec.childRef")]
     ForeignChild { name: String, namespace: String },
     #[error("OvnEip {name} has no address yet")]

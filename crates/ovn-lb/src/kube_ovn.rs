@@ -43,6 +43,7 @@ use uuid::Uuid;
 
 use crate::addresses::{Family, Made, Need};
 use crate::error::Error;
+use crate::view::View;
 use decide::{Catalog, Keep, Next, Wish};
 use eips::{Eip, News};
 use routes::Routes;
@@ -75,6 +76,7 @@ pub(crate) struct KubeOvn {
     cluster: Arc<str>,
     deadline: Duration,
     events: Events,
+    view: View,
     catalog: Mutex<Catalog>,
     places: Places,
     routes: Routes,
@@ -95,11 +97,18 @@ impl Drop for Asking<'_> {
 }
 
 impl KubeOvn {
-    pub(crate) fn new(client: Client, cluster: Arc<str>, deadline: Duration, events: Events, rules: Rules) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        cluster: Arc<str>,
+        deadline: Duration,
+        events: Events,
+        view: View,
+        rules: Rules,
+    ) -> Self {
         let Rules { take_over, write_routes } = rules;
         let catalog = Mutex::new(Catalog { take_over, ..Catalog::default() });
         let (places, routes, unsettled) = (Places::default(), Routes::new(write_routes), Notify::new());
-        Self { client, cluster, deadline, events, catalog, places, routes, unsettled }
+        Self { client, cluster, deadline, events, view, catalog, places, routes, unsettled }
     }
 
     /// Reads every `OvnEip` anew: a watch may lag behind the last writes of whoever led before, and an address that is
@@ -158,8 +167,9 @@ impl KubeOvn {
 
     /// The next step; where that is to make one, it counts from now on and not only when it is there.
     fn step(&self, owner: &Owner, need: &Need) -> (Next, Option<Asking<'_>>) {
+        let ports = self.ports(&owner.key.namespace);
         let mut catalog = self.lock();
-        let next = catalog.next(owner, need, Moment::now());
+        let next = catalog.next(owner, need, &ports, Moment::now());
         let wish = if let Next::Make(wish) = &next { Some(wish) } else { None };
         let asking = wish.map(|wish| {
             let place = (wish.subnet.clone(), owner.key.namespace.clone());
@@ -167,6 +177,12 @@ impl KubeOvn {
             Asking { kube_ovn: self, name: wish.name.clone() }
         });
         (next, asking)
+    }
+
+    /// The addresses of the gateway ports of a namespace's router, as far as OVN can be seen.
+    fn ports(&self, namespace: &str) -> Vec<IpAddr> {
+        let (Some(router), Ok(nb)) = (self.places.of(namespace).router, self.view.now()) else { return Vec::new() };
+        nb.outside(&router).into_iter().flatten().map(|network| network.addr()).collect()
     }
 
     /// Sees to it that an address in use is this owner's at kube-ovn; returns the `OvnEip` that holds it. What goes wrong

@@ -110,7 +110,8 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
     let projects = Projects::default();
     let rules = kube_ovn::Rules { take_over: args.take_over, write_routes: args.return_routes == ReturnRoutes::Write };
     let kube_ovn = found.kube_ovn.then(|| {
-        Arc::new(KubeOvn::new(runtime.client.clone(), cluster.clone(), deadline, runtime.events.clone(), rules))
+        let (client, events) = (runtime.client.clone(), runtime.events.clone());
+        Arc::new(KubeOvn::new(client, cluster.clone(), deadline, events, view.clone(), rules))
     });
     let addresses = Arc::new(Addresses::new(
         runtime.client.clone(),

@@ -217,7 +217,16 @@ impl LoadBalancers for Ovn {
     async fn hold(&self, want: &Wanted, term: &Term) -> Result<Held, ProviderError> {
         // What cannot be served takes no address.
         self.wish(want, &*self.view.now()?)?;
-        Ok(Held { addresses: self.addresses.hold(&want.ask, term).await? })
+        let held = match self.addresses.hold(&want.ask, term).await {
+            Err(Error::SubnetNotConnected { .. }) => {
+                // First the word about what is waited for; whatever connects the router before it wakes nobody.
+                let key = &want.owner().key;
+                self.waiting.add(Obstacle::Ports(self.site.router_of(&key.namespace)), key);
+                self.addresses.hold(&want.ask, term).await
+            }
+            held => held,
+        };
+        Ok(Held { addresses: held? })
     }
 
     async fn ensure(&self, want: &Wanted, term: &Term) -> Result<Reachable, ProviderError> {

@@ -79,10 +79,11 @@ pub(crate) enum Keep {
 }
 
 impl Catalog {
-    /// What an address is needed for comes nearer with each step; nobody waits inside of one.
-    pub(crate) fn next(&self, owner: &Owner, need: &Need, now: Moment) -> Next {
-        let namespace = &*owner.key.namespace;
-        let candidates = self.networks.candidates(namespace, need.network_type.as_deref(), need.family, &self.eips);
+    /// What an address is needed for comes nearer with each step; nobody waits inside of one. `ports` are those that the
+    /// namespace's router has in OVN.
+    pub(crate) fn next(&self, owner: &Owner, need: &Need, ports: &[IpAddr], now: Moment) -> Next {
+        let (namespace, kind) = (&*owner.key.namespace, need.network_type.as_deref());
+        let candidates = self.networks.candidates(namespace, kind, need.family, &self.eips, ports);
         let fits = |eip: &Eip, address: Option<IpAddr>| {
             candidates.iter().any(|subnet| subnet.name == eip.subnet)
                 && need.requested.is_none_or(|requested| address == Some(requested))
@@ -113,13 +114,13 @@ impl Catalog {
                 self.wait(name, known, need.family, now)
             }
             Some((name, _)) => Next::Drop(name.clone()),
-            None => self.make(owner, need, &candidates).map_or_else(Next::Refuse, Next::Make),
+            None => self.make(owner, need, &candidates, ports).map_or_else(Next::Refuse, Next::Make),
         }
     }
 
     /// The family of an address that may be of either.
     pub(crate) fn family(&self, namespace: &str, kind: Option<&str>) -> Family {
-        let has = |family| !self.networks.candidates(namespace, kind, family, &self.eips).is_empty();
+        let has = |family| !self.networks.candidates(namespace, kind, family, &self.eips, &[]).is_empty();
         if !has(Family::V4) && has(Family::V6) { Family::V6 } else { Family::V4 }
     }
 
@@ -136,18 +137,19 @@ impl Catalog {
         Next::Wait { name: name.clone(), left }
     }
 
-    fn make(&self, owner: &Owner, need: &Need, candidates: &[&Subnet]) -> Result<Wish, Error> {
+    fn make(&self, owner: &Owner, need: &Need, candidates: &[&Subnet], ports: &[IpAddr]) -> Result<Wish, Error> {
         let namespace = &*owner.key.namespace;
         let (subnet, address) = match need.requested {
             // Another one would be given, and dropped again, without end.
             Some(IpAddr::V6(address)) => return Err(Error::NotByNumber { address }),
             Some(IpAddr::V4(address)) => (self.subnet_with(address.into(), namespace, candidates)?, Some(address)),
-            None => (self.open_one(need, namespace, candidates)?, None),
+            None => (self.open_one(need, namespace, candidates, ports)?, None),
         };
         if let Some(vpc) = self.networks.vpc_of(namespace)
-            && !vpc.is_connected_to(subnet, &self.eips)
+            && !vpc.is_connected_to(subnet, &self.eips, ports)
         {
-            return Err(Error::SubnetNotConnected { subnet: subnet.name.to_string(), vpc: vpc.name.to_string() });
+            let (subnet, vpc, why) = (subnet.name.to_string(), vpc.name.to_string(), vpc.why_apart(subnet));
+            return Err(Error::SubnetNotConnected { subnet, vpc, why });
         }
         let name = self.name(owner, need.family)?;
         Ok(Wish { name, subnet: subnet.name.clone(), address })
@@ -155,14 +157,19 @@ impl Catalog {
 
     /// The first network that has an address left for this namespace. In the place of one that it may have no more of, only
     /// one that its router is connected to will do: else it would be told of that instead of its limit.
-    fn open_one<'a>(&self, need: &Need, namespace: &str, candidates: &[&'a Subnet]) -> Result<&'a Subnet, Error> {
+    fn open_one<'a>(
+        &self,
+        need: &Need,
+        namespace: &str,
+        candidates: &[&'a Subnet],
+        ports: &[IpAddr],
+    ) -> Result<&'a Subnet, Error> {
         let vpc = self.networks.vpc_of(namespace);
+        let is_connected = |subnet| vpc.is_none_or(|vpc| vpc.is_connected_to(subnet, &self.eips, ports));
         let mut reached = None;
         for subnet in candidates.iter().copied().filter(|subnet| subnet.free(need.family, &self.eips) > 0) {
             match self.check_limit(subnet, namespace) {
-                Ok(()) if reached.is_none() || vpc.is_none_or(|vpc| vpc.is_connected_to(subnet, &self.eips)) => {
-                    return Ok(subnet);
-                }
+                Ok(()) if reached.is_none() || is_connected(subnet) => return Ok(subnet),
                 Ok(()) => {}
                 Err(error) => reached = reached.or(Some(error)),
             }

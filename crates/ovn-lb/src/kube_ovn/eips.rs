@@ -108,6 +108,11 @@ impl Eip {
         !self.ready && self.v4.is_none() && self.v6.is_none()
     }
 
+    /// There is, or will be in a moment, a router port of this name.
+    pub(crate) fn is_port(&self) -> bool {
+        self.is_router_port && !self.leaving
+    }
+
     /// The Subnet and the namespace that it counts for. The address of a router is the project's own, and one that is on its
     /// way out is free already.
     fn counts_for(&self) -> Option<(Arc<str>, Arc<str>)> {
@@ -145,6 +150,8 @@ pub(crate) struct News {
     pub(crate) addresses: BTreeSet<IpAddr>,
     /// An address has become free.
     pub(crate) freed: bool,
+    /// A router is connected to a network, or is not any more.
+    pub(crate) connected: bool,
 }
 
 #[derive(Debug, Default)]
@@ -320,6 +327,7 @@ impl News {
         Self {
             owner: owner.or_else(|| Some(before?.owner.as_ref()?.key.clone())),
             freed: had.difference(&has).next().is_some(),
+            connected: before.is_some_and(Eip::is_port) != after.is_some_and(Eip::is_port),
             addresses: had.symmetric_difference(&has).copied().collect(),
         }
     }

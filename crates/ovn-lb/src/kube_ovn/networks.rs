@@ -10,7 +10,7 @@ use groundcrew_api::names::{annotation, label};
 use ipnet::IpNet;
 use kube::ResourceExt;
 
-use super::eips::Eips;
+use super::eips::{Eip, Eips};
 use super::places::Place;
 use super::routes::owners;
 use crate::addresses::Family;
@@ -180,7 +180,7 @@ pub(crate) struct Vpc {
     namespaces: Box<[Box<str>]>,
     router: Option<Arc<str>>,
     default_switch: Option<Arc<str>>,
-    is_connected: bool,
+    enable_external: bool,
     extra: BTreeSet<Box<str>>,
     /// Where it sends what it has no other route for, as far as its operator says so.
     default_hops: BTreeSet<IpAddr>,
@@ -193,14 +193,13 @@ pub(crate) struct Vpc {
 impl Vpc {
     pub(crate) fn new(vpc: &api::Vpc) -> Self {
         let status = vpc.status.clone().unwrap_or_default();
-        let extra = vpc.spec.extra_external_subnets.iter().chain(&status.extra_external_subnets);
         Self {
             name: vpc.name_any().into(),
             namespaces: vpc.spec.namespaces.iter().map(|namespace| namespace.as_str().into()).collect(),
             router: status.router.map(Into::into),
             default_switch: status.default_logical_switch.map(Into::into),
-            is_connected: vpc.spec.enable_external,
-            extra: extra.map(|name| name.as_str().into()).collect(),
+            enable_external: vpc.spec.enable_external,
+            extra: vpc.spec.extra_external_subnets.iter().map(|name| name.as_str().into()).collect(),
             default_hops: vpc.spec.static_routes.iter().filter_map(default_hop).collect(),
             policies: vpc.spec.policy_routes.iter().filter_map(policy).collect(),
             routed_by: owners(vpc.annotations().get(annotation::POLICY_ROUTES).map(String::as_str)),
@@ -222,12 +221,22 @@ impl Vpc {
         self.policies.range((matches.into(), None)..).next().is_some_and(|(first, _)| **first == *matches)
     }
 
-    /// Whether packets from this Subnet reach the router. A router port says so for sure: its address is an `OvnEip`.
-    pub(crate) fn is_connected_to(&self, subnet: &Subnet, eips: &Eips) -> bool {
+    /// Whether packets from this Subnet reach the router. What the spec says is no proof: kube-ovn connects nothing without
+    /// `enableExternal`, and the default network only where no other is named at that moment. A router port is, in OVN or
+    /// by its address, which is an `OvnEip`.
+    pub(crate) fn is_connected_to(&self, subnet: &Subnet, eips: &Eips, ports: &[IpAddr]) -> bool {
         let port = format!("{}-{}", self.name, subnet.name);
-        (subnet.is_default() && self.is_connected)
-            || self.extra.contains(&*subnet.name)
-            || eips.get(&port).is_some_and(|eip| eip.is_router_port && !eip.leaving)
+        ports.iter().any(|port| subnet.contains(*port)) || eips.get(&port).is_some_and(Eip::is_port)
+    }
+
+    /// Why it may not be connected to this one, in words for whoever can change that.
+    pub(crate) fn why_apart(&self, subnet: &Subnet) -> &'static str {
+        let is_asked_for = self.extra.contains(&*subnet.name) || (subnet.is_default() && self.extra.is_empty());
+        match (self.enable_external, is_asked_for) {
+            (true, true) => "kube-ovn has not made it yet; look into the log of kube-ovn-controller",
+            (true, false) => "add the Subnet to the Vpc's spec.extraExternalSubnets",
+            (false, _) => "set the Vpc's spec.enableExternal, and add the Subnet to its spec.extraExternalSubnets",
+        }
     }
 }
 
@@ -344,16 +353,23 @@ impl Networks {
         halves.any(|(vpc, subnet)| self.vpcs.contains_key(vpc) && self.subnets.contains_key(subnet))
     }
 
-    /// The external networks that a namespace may have addresses of this family from, best first: the default one, those
-    /// that its router is connected to, those with the most free addresses.
-    pub(crate) fn candidates(&self, namespace: &str, kind: Option<&str>, family: Family, eips: &Eips) -> Vec<&Subnet> {
+    /// The external networks that a namespace may have addresses of this family from, best first: those that its router is
+    /// connected to, the default one, those with the most free addresses. `ports` are what the router has in OVN.
+    pub(crate) fn candidates(
+        &self,
+        namespace: &str,
+        kind: Option<&str>,
+        family: Family,
+        eips: &Eips,
+        ports: &[IpAddr],
+    ) -> Vec<&Subnet> {
         let vpc = self.vpc_of(namespace);
         let of_kind = self.externals().filter(|s| s.is_of_kind(kind) && s.net(family).is_some());
         let mut candidates: Vec<_> = of_kind
             .map(|subnet| {
                 let is_default = subnet.is_default();
-                let is_connected = vpc.is_none_or(|vpc| vpc.is_connected_to(subnet, eips));
-                ((!is_default, !is_connected, u128::MAX - subnet.free(family, eips)), subnet)
+                let is_connected = vpc.is_none_or(|vpc| vpc.is_connected_to(subnet, eips, ports));
+                ((!is_connected, !is_default, u128::MAX - subnet.free(family, eips)), subnet)
             })
             .collect();
         candidates.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.name.cmp(&other.name)));

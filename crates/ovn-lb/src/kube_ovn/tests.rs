@@ -74,8 +74,14 @@ impl World {
         self.put(name, uid, owner, json!({ "externalSubnet": "ext", "type": "nat" }), status, false)
     }
 
+    /// kube-ovn has connected a router.
+    fn port(&mut self, vpc: &str, subnet: &str) -> News {
+        let spec = json!({ "externalSubnet": subnet, "type": "lrp" });
+        self.put(&format!("{vpc}-{subnet}"), 99, None, spec, json!(null), false)
+    }
+
     fn next(&self, owner: &Owner) -> Next {
-        self.catalog.next(owner, &need(owner, None, None), self.now)
+        self.catalog.next(owner, &need(owner, None, None), &[], self.now)
     }
 
     fn keep(&self, owner: &Owner, address: &str, reference: &str) -> Keep {
@@ -164,7 +170,7 @@ fn silence_is_explained_by_what_can_be_seen() {
         let name = wish(world.next(&web)).name;
         world.put(&name, 7, Some(&web), spec, json!(null), false);
         world.now = world.now + PATIENCE;
-        match world.catalog.next(&web, &need(&web, None, requested), world.now) {
+        match world.catalog.next(&web, &need(&web, None, requested), &[], world.now) {
             Next::Refuse(Error::OvnEipSilent { reason, message }) => (reason, message),
             other => panic!("{other:?}"),
         }
@@ -195,26 +201,62 @@ fn what_was_asked_for_before_the_user_thought_again_goes() {
     let asked = json!({ "externalSubnet": "ext", "type": "nat", "v4Ip": "192.0.2.3" });
     world.put(&name, 7, Some(&web), asked, json!(null), false);
     let drop = |next| matches!(next, Next::Drop(dropped) if *dropped == *name);
-    assert!(drop(world.catalog.next(&web, &need(&web, None, Some("192.0.2.4")), world.now)));
-    assert!(drop(world.catalog.next(&web, &need(&web, Some("cloud"), None), world.now)));
+    assert!(drop(world.catalog.next(&web, &need(&web, None, Some("192.0.2.4")), &[], world.now)));
+    assert!(drop(world.catalog.next(&web, &need(&web, Some("cloud"), None), &[], world.now)));
 }
 
 #[test]
-fn the_default_network_comes_first_then_the_connected_ones_then_the_one_with_the_most_room() {
+fn the_connected_networks_come_first_then_the_default_one_then_the_one_with_the_most_room() {
     let mut world = World { catalog: Catalog::default(), ..World::new() };
     world.subnet("small", &json!({ "public": "false" }), "198.51.100.0/29", &[]);
     world.subnet("large", &json!({ "public": "false" }), "203.0.113.0/24", &[]);
     world.subnet("cloud", &json!({ "cloud": "true" }), "100.64.0.0/16", &[]);
     let names = |world: &World, kind| -> Vec<String> {
         let networks = &world.catalog.networks;
-        let found = networks.candidates("shop", kind, Family::V4, &world.catalog.eips);
+        let found = networks.candidates("shop", kind, Family::V4, &world.catalog.eips, &[]);
         found.iter().map(|subnet| subnet.name.to_string()).collect()
     };
     assert_eq!(names(&world, Some("public")), ["large", "small"]);
     assert_eq!(names(&world, None), ["cloud", "large", "small"]);
-    world.vpc("shop", &["shop"], &["small"]);
+    world.vpc("shop", &["shop"], &["large"]);
+    world.port("shop", "small");
     assert_eq!(names(&world, Some("public")), ["small", "large"]);
     assert_eq!(names(&world, Some("dmz")), [""; 0]);
+}
+
+#[test]
+fn a_router_is_connected_by_its_port_and_not_by_what_its_vpc_asks_for() {
+    let mut world = World { catalog: Catalog::default(), ..World::new() };
+    world.subnet("ext", &json!({ "public": "true" }), "192.0.2.0/29", &[]);
+    world.subnet("more", &json!({ "public": "false" }), "198.51.100.0/24", &[]);
+    let web = owner("shop", "web");
+    let vpc = |world: &mut World, enabled: bool, extra: &[&str]| {
+        let spec = json!({ "namespaces": ["shop"], "enableExternal": enabled, "extraExternalSubnets": extra });
+        let object = json!({ "metadata": { "name": "v" }, "spec": spec, "status": { "extraExternalSubnets": extra } });
+        world.catalog.networks.put_vpc(Vpc::new(&serde_json::from_value(object).unwrap()));
+    };
+    let apart = |world: &World| match world.next(&web) {
+        Next::Refuse(Error::SubnetNotConnected { subnet, why, .. }) => format!("{subnet}: {why}"),
+        other => panic!("{other:?}"),
+    };
+    // Without the switch kube-ovn connects nothing.
+    vpc(&mut world, false, &["more"]);
+    assert!(apart(&world).contains("enableExternal"), "{}", apart(&world));
+    // With others in the list it does not connect the default one.
+    vpc(&mut world, true, &["more"]);
+    assert!(apart(&world).contains("ext: add the Subnet to"), "{}", apart(&world));
+    vpc(&mut world, true, &[]);
+    assert!(apart(&world).contains("ext: kube-ovn has not"), "{}", apart(&world));
+
+    vpc(&mut world, true, &["more"]);
+    assert!(world.port("v", "more").connected, "who waits is woken");
+    assert_eq!(&*wish(world.next(&web)).subnet, "more");
+    // The default Vpc may have its port from a ConfigMap, with no OvnEip.
+    let ports = ["192.0.2.2".parse().unwrap()];
+    assert_eq!(&*wish(world.catalog.next(&web, &need(&web, None, None), &ports, world.now)).subnet, "ext");
+    let gone = json!({ "externalSubnet": "more", "type": "lrp" });
+    assert!(world.put("v-more", 99, None, gone, json!(null), true).connected);
+    assert!(apart(&world).starts_with("ext: "), "{}", apart(&world));
 }
 
 #[test]
@@ -270,7 +312,7 @@ fn a_namespace_has_as_many_of_a_network_as_it_may_and_those_that_are_asked_for_c
     world.catalog.asked.clear();
     assert!(is_full(&world, 2));
     assert_eq!(&*wish(world.next(&owner("bank", "web"))).subnet, "ext", "another namespace");
-    let by_number = world.catalog.next(&web, &need(&web, None, Some("192.0.2.5")), world.now);
+    let by_number = world.catalog.next(&web, &need(&web, None, Some("192.0.2.5")), &[], world.now);
     assert!(refusal(by_number).contains("as many addresses of Subnet ext as it may, 2"));
 
     world.subnet("more", &json!({ "public": "false" }), "198.51.100.0/29", &[]);
@@ -306,7 +348,7 @@ fn an_ipv6_address_is_never_asked_for_by_number() {
     let (mut world, web) = (World::new(), owner("shop", "web"));
     world.subnet("ext", &json!({ "public": "true" }), "2001:db8::0/120", &[]);
     let ask = |requested: Option<&str>| Need { family: Family::V6, ..need(&web, None, requested) };
-    let next = |world: &World, requested| world.catalog.next(&web, &ask(requested), world.now);
+    let next = |world: &World, requested| world.catalog.next(&web, &ask(requested), &[], world.now);
     let is_refused = |next: Next| matches!(next, Next::Refuse(Error::NotByNumber { .. }));
     assert!(is_refused(next(&world, Some("2001:db8::7"))));
 
@@ -391,7 +433,7 @@ fn an_ovn_eip_of_a_dual_stack_network_serves_both_families() {
     let status = json!({ "v4Ip": "192.0.2.2", "v6Ip": "2001:db8::2", "ready": true });
     world.put("mine", 7, Some(&web), json!({ "externalSubnet": "ext" }), status, false);
     let v6 = Need { family: Family::V6, ..need(&web, None, None) };
-    let next = world.catalog.next(&web, &v6, world.now);
+    let next = world.catalog.next(&web, &v6, &[], world.now);
     assert!(matches!(next, Next::Use { address, .. } if address.to_string() == "2001:db8::2"));
 }
 

@@ -26,14 +26,14 @@ impl OvnEipSink {
     }
 
     fn spread(&self, news: News) {
-        let News { owner, addresses, freed } = news;
+        let News { owner, addresses, freed, connected } = news;
         if let Some(owner) = owner {
             self.addresses.wake_owner(owner);
         }
         for address in addresses {
             self.addresses.wake_users(address);
         }
-        if freed {
+        if freed || connected {
             self.addresses.wake_waiting_for_address();
         }
     }

@@ -466,16 +466,30 @@ async fn the_router_and_the_switch_are_those_that_kube_ovn_names() {
 async fn a_network_that_the_router_is_not_connected_to_gives_no_address() {
     let cloud = Cloud::new("apart").await;
     let namespace = &cloud.project.namespace;
-    let spec = json!({ "namespaces": [namespace], "enableExternal": true });
-    cloud.kube_ovn.put("Vpc", namespace, json!({}), spec).await.unwrap();
+    // The list alone connects nothing.
+    let spec = |enabled: bool| json!({ "namespaces": [namespace], "enableExternal": enabled, "extraExternalSubnets": [cloud.external()] });
+    cloud.kube_ovn.put("Vpc", namespace, json!({}), spec(false)).await.unwrap();
     let _controller = cloud.controller().await;
     cloud.project.create("web", json!({})).await;
     let message = cloud.project.until_reason("web", "SubnetNotConnected").await;
-    assert!(message.contains(&cloud.external()), "{message}");
+    assert!(message.contains(&cloud.external()) && message.contains("enableExternal"), "{message}");
     assert_eq!(cloud.ovn_eips().await.len(), 0);
-    let spec: Value =
-        json!({ "namespaces": [namespace], "enableExternal": true, "extraExternalSubnets": [cloud.external()] });
-    cloud.kube_ovn.put("Vpc", namespace, json!({}), spec).await.unwrap();
+    cloud.kube_ovn.put("Vpc", namespace, json!({}), spec(true)).await.unwrap();
+    cloud.project.until_served("web").await;
+}
+
+#[tokio::test]
+async fn a_router_that_has_its_port_from_elsewhere_is_connected() {
+    let cloud = Cloud::new("ported").await;
+    let namespace = &cloud.project.namespace;
+    cloud.kube_ovn.put("Vpc", namespace, json!({}), json!({ "namespaces": [namespace] })).await.unwrap();
+    let _controller = cloud.controller().await;
+    cloud.project.create("web", json!({})).await;
+    cloud.project.until_reason("web", "SubnetNotConnected").await;
+    let (port, network) = (format!("out-{namespace}"), format!("{}/29", cloud.project.address(6)));
+    let add = ["lrp-add", namespace, &port, "00:00:00:00:07:01", &network];
+    let gateway = ["--", "lrp-set-gateway-chassis", &port, "gw"];
+    cloud.northbound.nbctl(add.into_iter().chain(gateway)).await.unwrap();
     cloud.project.until_served("web").await;
 }
 

@@ -5,13 +5,15 @@
 //! - the address is free at the deletion timestamp, whatever finalizers the object has;
 //! - what was deleted while it was away stays in deletion until somebody changes it;
 //! - an address that is asked for is granted even where the Subnet excludes it, and the object gets no finalizer then;
+//! - a Vpc is connected to the networks that it lists, by an `OvnEip` for each router port, and to none of them without
+//!   `enableExternal`;
 //! - an IPv6 address cannot be asked for: whatever `spec.v6Ip` says, it is one that is free. (Releases up to 1.16.2 cannot
 //!   serve a Subnet with IPv6 at all: they write the address into a label as it is, which the API server refuses.)
 
 mod crds;
 mod ipam;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +21,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::StreamExt;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
@@ -71,9 +73,11 @@ impl KubeOvn {
         let controller = Controller {
             api: Api::all_with(self.client.clone(), &resource("OvnEip", "ovn-eips")),
             subnets: Api::all_with(self.client.clone(), &resource("Subnet", "subnets")),
+            vpcs: Api::all_with(self.client.clone(), &resource("Vpc", "vpcs")),
             scope: self.scope.clone(),
             is_ready_held: self.is_ready_held.clone(),
             ipam: Ipam::default(),
+            connected: BTreeMap::new(),
             again: BTreeMap::new(),
         };
         self.running = Some(tokio::spawn(controller.run()));
@@ -135,9 +139,12 @@ fn resource(kind: &str, plural: &str) -> ApiResource {
 struct Controller {
     api: Api<DynamicObject>,
     subnets: Api<DynamicObject>,
+    vpcs: Api<DynamicObject>,
     scope: String,
     is_ready_held: Arc<AtomicBool>,
     ipam: Ipam,
+    /// The external Subnets that it connected each Vpc to.
+    connected: BTreeMap<String, BTreeSet<String>>,
     /// What could not be served, and when it is tried again.
     again: BTreeMap<String, Instant>,
 }
@@ -145,6 +152,7 @@ struct Controller {
 impl Controller {
     async fn run(mut self) {
         let mut events = pin!(watcher(self.api.clone(), watcher::Config::default()));
+        let mut vpcs = pin!(watcher(self.vpcs.clone(), watcher::Config::default()));
         // Everything is read before anything is served: existing objects keep their addresses.
         let mut initial = Vec::new();
         loop {
@@ -162,6 +170,15 @@ impl Controller {
                     Some(Ok(Event::Apply(object))) => self.look(&object).await,
                     Some(Ok(Event::Delete(object))) => self.ipam.free(&object.name_any()),
                     Some(Ok(Event::Init) | Err(_)) => {}
+                    None => return,
+                },
+                event = vpcs.next() => match event {
+                    Some(Ok(Event::InitApply(vpc) | Event::Apply(vpc))) => {
+                        let subnets = self.asked_for(&vpc);
+                        self.connect(vpc.name_any(), subnets).await;
+                    }
+                    Some(Ok(Event::Delete(vpc))) => self.connect(vpc.name_any(), BTreeSet::new()).await,
+                    Some(Ok(Event::Init | Event::InitDone) | Err(_)) => {}
                     None => return,
                 },
                 () = pause => self.try_again().await,
@@ -183,6 +200,32 @@ impl Controller {
                 self.look(object).await;
             }
         }
+    }
+
+    /// What a Vpc lists counts only where it is to be connected at all.
+    fn asked_for(&self, vpc: &DynamicObject) -> BTreeSet<String> {
+        let spec = &vpc.data["spec"];
+        let listed = spec["extraExternalSubnets"].as_array().filter(|_| spec["enableExternal"] == json!(true));
+        let listed = listed.into_iter().flatten().filter_map(Value::as_str);
+        listed.filter(|subnet| subnet.starts_with(&self.scope)).map(str::to_owned).collect()
+    }
+
+    /// Of a router port there is only its address here.
+    async fn connect(&mut self, vpc: String, subnets: BTreeSet<String>) {
+        let before = self.connected.get(&vpc).cloned().unwrap_or_default();
+        for subnet in subnets.difference(&before) {
+            let port = json!({
+                "apiVersion": "kubeovn.io/v1", "kind": "OvnEip", "metadata": { "name": format!("{vpc}-{subnet}") },
+                "spec": { "externalSubnet": subnet, "type": "lrp" },
+            });
+            if let Ok(port) = serde_json::from_value(port) {
+                let _ = self.api.create(&PostParams::default(), &port).await;
+            }
+        }
+        for subnet in before.difference(&subnets) {
+            let _ = self.api.delete(&format!("{vpc}-{subnet}"), &DeleteParams::default()).await;
+        }
+        self.connected.insert(vpc, subnets);
     }
 
     async fn try_again(&mut self) {

@@ -192,7 +192,8 @@ async fn ovn_lb_serves_repairs_collects_and_releases_with_the_rights_of_the_char
     project.delete("cloud").await;
     eventually("kube-ovn has its address back", SOON, async || {
         let left = kube_ovn.ovn_eips().list(&kube::api::ListParams::default()).await?.items;
-        ensure!(left.is_empty(), "{:?}", left.iter().map(ResourceExt::name_any).collect::<Vec<_>>());
+        let left: Vec<_> = left.iter().map(ResourceExt::name_any).collect();
+        ensure!(left == [format!("{PROJECT}-ext")], "the router's alone, not {left:?}");
         Ok(())
     })
     .await

@@ -25,7 +25,9 @@ pub(super) fn remedy(reason: &str) -> &'static str {
         "GroupMissing" | "GroupDetached" | "GroupShared" => {
             "make the load balancer group as docs/ovn-lb.md shows, on this project's router and switch alone"
         }
-        "SubnetNotConnected" => "add the Subnet to spec.extraExternalSubnets of the project's Vpc",
+        "SubnetNotConnected" => {
+            "set spec.enableExternal of the project's Vpc, and add the Subnet to its spec.extraExternalSubnets"
+        }
         "SubnetMissing" | "KubeOvnSilent" => "look whether kube-ovn-controller runs, and into its log",
         "OvnEipTaken" => "remove the OvnEip that the message names: it is not ours",
         "ReturnRouteMissing" => "add the entry or the policy that the message shows to the project's Vpc or router",

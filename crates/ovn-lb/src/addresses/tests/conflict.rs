@@ -9,12 +9,14 @@ use groundcrew_testkit::kube::shared;
 use groundcrew_testkit::kube_ovn::crds;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams};
+use ovsdb_client::{Config, Replica, parse_list};
 use prometheus::Registry;
 use serde_json::json;
 
 use super::*;
 use crate::kube_ovn::{self, KubeOvn, SubnetSink};
 use crate::metrics::Metrics;
+use crate::view::View;
 
 /// Another kind of user, which the book is not told of: no watch runs here.
 async fn add_user(api: &Api<EIp>, name: &str) {
@@ -58,7 +60,9 @@ async fn the_ovn_eip_of_an_eip_that_got_a_user_just_before_its_deletion_stays() 
     let namespace = control_plane.namespace("reserved").await.unwrap();
     let (cluster, deadline) = (Arc::<str>::from(namespace.as_str()), Duration::from_secs(10));
     let rules = kube_ovn::Rules { take_over: false, write_routes: false };
-    let kube_ovn = KubeOvn::new(client.clone(), cluster.clone(), deadline, Events::unheard().unwrap(), rules);
+    let nobody = Config::new(parse_list("tcp:127.0.0.1:1").unwrap());
+    let (events, view) = (Events::unheard().unwrap(), View { replica: Replica::open(nobody) });
+    let kube_ovn = KubeOvn::new(client.clone(), cluster.clone(), deadline, events, view, rules);
     let kube_ovn = Arc::new(kube_ovn);
     let rules = Rules { rest: REST, kube_ovn: Some(kube_ovn.clone()), ..Rules::default() };
     let pools = Metrics::new(&Registry::new()).unwrap().pools;

@@ -19,16 +19,8 @@ async fn a_tenants_eip_has_an_ovn_eip_of_its_own_or_one_of_its_own_project_and_n
     let cloud = Cloud::new("tenants").await;
     let (project, external) = (&cloud.project, cloud.external());
     let namespace = project.namespace.as_str();
-    let spec = json!({ "namespaces": [namespace], "enableExternal": true, "extraExternalSubnets": [external] });
-    cloud.kube_ovn.put("Vpc", namespace, json!({}), spec).await.unwrap();
     let _alone = alone_with_eips().await;
     let _controller = cloud.controller_with(&["--serve-eips"]).await;
-
-    project.make_eip("office", Some(namespace)).await;
-    let office = project.until_eip_ready("office").await;
-    let reference = project.eips().get("office").await.unwrap().status.unwrap().ovn_eip_ref;
-    let held = cloud.kube_ovn.ovn_eips().get(&reference).await.unwrap();
-    assert_eq!((address_of(&held), held.labels()[label::CLUSTER].as_str()), (office.as_str(), namespace));
 
     // The address of its own router, as kube-dc makes `default-gw`, and that of somebody else's. Neither is there yet.
     let (own, others) = (format!("{namespace}-{external}"), format!("another-{external}"));
@@ -36,14 +28,20 @@ async fn a_tenants_eip_has_an_ovn_eip_of_its_own_or_one_of_its_own_project_and_n
     cloud.make_child("theirs", &others).await;
     project.until_eip_reason("default-gw", "ChildRefRefused").await;
     project.until_eip_reason("theirs", "ChildRefRefused").await;
-    for name in [&others, &own] {
-        let spec = json!({ "externalSubnet": external, "type": "lrp" });
-        cloud.kube_ovn.put("OvnEip", name, json!({}), spec).await.unwrap();
+    for (vpc, namespaces) in [("another", json!([])), (namespace, json!([namespace]))] {
+        let spec = json!({ "namespaces": namespaces, "enableExternal": true, "extraExternalSubnets": [external] });
+        cloud.kube_ovn.put("Vpc", vpc, json!({}), spec).await.unwrap();
     }
     let gateway = project.until_eip_ready("default-gw").await;
     assert_eq!(address_of(&cloud.kube_ovn.ovn_eips().get(&own).await.unwrap()), gateway);
     project.until_eip_reason("theirs", "ChildRefRefused").await;
     cloud.until_event("ChildRefRefused").await;
+
+    project.make_eip("office", Some(namespace)).await;
+    let office = project.until_eip_ready("office").await;
+    let reference = project.eips().get("office").await.unwrap().status.unwrap().ovn_eip_ref;
+    let held = cloud.kube_ovn.ovn_eips().get(&reference).await.unwrap();
+    assert_eq!((address_of(&held), held.labels()[label::CLUSTER].as_str()), (office.as_str(), namespace));
 
     project.endpoints("web", 8080, &["10.1.0.41"]).await;
     project.create_annotated("web", json!({ annotation::BIND_ON_DEFAULT_GW_EIP: "true" }), json!({})).await;
