@@ -33,6 +33,10 @@ pub(crate) enum Error {
     #[error("the OVN load balancer {name} ({uuid}) is not ours; remove or rename it")]
     NameTaken { name: String, uuid: Uuid },
     #[error(
+        "port {port} of the shared address {address} is taken by the OVN load balancer {name} ({uuid}), which is not ours"
+    )]
+    PortTaken { port: String, address: IpAddr, name: String, uuid: Uuid },
+    #[error(
         "spec.loadBalancerSourceRanges cannot be enforced: port {port} of router {router} leads to another router without a \
          switch between; put a switch there, or take the ranges out to be served to everybody"
     )]
@@ -131,6 +135,7 @@ impl From<Error> for ProviderError {
             Error::PlaceAmbiguous { kind: Kind::Switch, .. } => (ErrorKind::Quota, Some("SwitchAmbiguous")),
             // Somebody has to act first, so it is asked for rarely, like a used-up quota.
             Error::NameTaken { .. } => (ErrorKind::Quota, Some("NameTaken")),
+            Error::PortTaken { .. } => (ErrorKind::Quota, Some("PortConflict")),
             Error::TakeOverUnclear { .. } => (ErrorKind::Quota, Some("TakeOverUnclear")),
             Error::Unguarded { .. } => (ErrorKind::Quota, Some("SourceRangesUnenforceable")),
             Error::EipMissing { .. } => (ErrorKind::Quota, Some("EipMissing")),

@@ -14,6 +14,7 @@
 mod addresses;
 mod args;
 mod commit;
+mod contest;
 mod desired;
 mod error;
 mod fence;

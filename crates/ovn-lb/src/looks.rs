@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use groundcrew_api::names::kube_ovn::is_own_load_balancer;
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::provider::Look;
 use ovsdb_client::{Row, RowId, Rows, Set, Uuid};
@@ -68,11 +69,22 @@ impl Change<'_> {
     fn row(&self, uuid: Uuid, services: &mut Vec<ServiceKey>) {
         for nb in [self.before, self.after] {
             let Some(row) = nb.load_balancers.get(uuid) else { continue };
-            match marks::owner(&row.external_ids, self.cluster) {
-                Some(owner) => services.extend([owner.key]),
-                None => services.extend(self.waiting.take(&Obstacle::Row(row.name.to_string()))),
+            if let Some(owner) = marks::owner(&row.external_ids, self.cluster) {
+                services.push(owner.key);
+            } else {
+                services.extend(self.waiting.take(&Obstacle::Row(row.name.to_string())));
+                services.extend(self.rivals(row));
             }
         }
+    }
+
+    /// Whoever wants an address and a port that this row of somebody else's has. kube-ovn's own have very many, of what is
+    /// inside a cluster.
+    fn rivals(&self, row: &LoadBalancer) -> Vec<ServiceKey> {
+        if is_own_load_balancer(&row.name) {
+            return Vec::new();
+        }
+        row.vips.iter().flat_map(|(vip, _)| self.waiting.take(&Obstacle::Vip(vip.to_owned()))).collect()
     }
 
     /// One that is made or goes does so with the row that refers to it.
@@ -111,8 +123,11 @@ impl Change<'_> {
             let taken = were.difference(are).filter_map(|member| self.after.load_balancers.get(*member));
             // So does one that is new. One that was there before may have been put where it does not belong.
             let put = are.difference(were).filter_map(|member| self.before.load_balancers.get(*member));
-            let ours = |row: &Arc<LoadBalancer>| Some(marks::owner(&row.external_ids, self.cluster)?.key);
-            services.extend(taken.chain(put).filter_map(ours));
+            let concerned = |row: &Arc<LoadBalancer>| match marks::owner(&row.external_ids, self.cluster) {
+                Some(owner) => vec![owner.key],
+                None => self.rivals(row),
+            };
+            services.extend(taken.chain(put).flat_map(concerned));
             return;
         }
         for name in [before, after].into_iter().flatten().map(|(name, _)| name) {
@@ -128,6 +143,8 @@ impl Change<'_> {
         for group in on(self.before).symmetric_difference(&on(self.after)) {
             let Some((name, members)) = self.after.place(Kind::Group, *group) else { continue };
             services.extend(members.iter().filter_map(|member| self.service_of(*member)));
+            let rows = members.iter().filter_map(|member| self.after.load_balancers.get(*member));
+            services.extend(rows.flat_map(|row| self.rivals(row)));
             services.extend(self.waiting.take(&Obstacle::Place(Kind::Group, name.to_string())));
         }
     }
@@ -261,6 +278,23 @@ mod tests {
         waiting.add(Obstacle::Row("x".into()), &ServiceKey::new("shop", "new"));
         let gone = json!({ "Load_Balancer": { uuid(2).to_string(): { "delete": null } } });
         assert_eq!(woken(&mut nb, &waiting, &gone), ["shop/new"]);
+    }
+
+    #[test]
+    fn a_foreign_row_that_comes_goes_or_is_put_on_a_router_wakes_whoever_wants_its_port() {
+        let (mut nb, waiting) = (served(), Waiting::default());
+        let vip = "192.0.2.7:443";
+        let mut wakes = |news: Value| {
+            waiting.add(Obstacle::Vip(vip.into()), &ServiceKey::new("shop", "new"));
+            woken(&mut nb, &waiting, &news)
+        };
+        let toggle = |n| json!({ "Logical_Router": { uuid(5).to_string(): { "modify": { "load_balancer": ["uuid", uuid(n)] } } } });
+        let row = |name: &str| json!({ "insert": { "name": name, "vips": ["map", [[vip, ""]]] } });
+        assert_eq!(wakes(json!({ "Load_Balancer": { uuid(2).to_string(): row("x") } })), ["shop/new"]);
+        assert_eq!(wakes(toggle(2)), ["shop/new"]);
+        assert_eq!(wakes(json!({ "Load_Balancer": { uuid(2).to_string(): { "delete": null } } })), ["shop/new"]);
+        let own = json!({ "Load_Balancer": { uuid(3).to_string(): row("cluster-tcp-loadbalancer") } });
+        assert_eq!(wakes(own), [""; 0], "kube-ovn's own");
     }
 
     #[test]

@@ -136,7 +136,7 @@ pub(crate) fn plan(desired: &Desired, site: &Site, nb: &Northbound) -> Plan {
 }
 
 /// The rows of this owner: those with its marks, and those under its derived uuids whose marks somebody took away.
-fn ours(owner: &Owner, site: &Site, nb: &Northbound) -> Vec<(Uuid, Arc<LoadBalancer>)> {
+pub(crate) fn ours(owner: &Owner, site: &Site, nb: &Northbound) -> Vec<(Uuid, Arc<LoadBalancer>)> {
     let rows = &nb.load_balancers;
     let marked = rows.find(|by| &by.uid, owner.uid);
     let mut found: Vec<_> = marked

@@ -1,5 +1,6 @@
 //! OVN as a cloud that has load balancers.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use tracing::{debug, info};
 
 use crate::addresses::{Addresses, bound_to, may_be_others, taken};
 use crate::commit::Committer;
+use crate::contest::{self, contest};
 use crate::desired::{Desired, Site, desired};
 use crate::error::Error;
 use crate::fence::fence;
@@ -67,10 +69,12 @@ impl Ovn {
     /// What should be there on this view of OVN, and what its user should know about it.
     fn wish(&self, want: &Wanted, nb: &Northbound) -> Result<(Desired, Vec<Caveat>), Error> {
         let router = self.site.router_of(&want.owner().key.namespace);
-        let (want, outside) = fence(want, &router, nb);
+        let (want, contested) = self.uncontested(want, &router)?;
+        let (want, outside) = fence(&want, &router, nb);
         let mut desired = desired(&want, &self.site);
         let kept = self.addresses.kept(&want.ask);
         let mut caveats = self.addresses.caveats(&want.ask);
+        caveats.extend(contested);
         caveats.extend(outside.into_iter().chain(kept).chain(self.missing_routes(&want, &router, nb)));
         match health::asked(&want) {
             Ok(None) => {}
@@ -79,6 +83,19 @@ impl Ovn {
         }
         caveats.extend(self.not_taken_over(&desired, nb));
         Ok((desired, caveats))
+    }
+
+    /// The wish without ports that somebody else's load balancer has on its router.
+    fn uncontested<'a>(&self, want: &'a Wanted, router: &str) -> Result<(Cow<'a, Wanted>, Option<Caveat>), Error> {
+        // The address of any other Service is its own.
+        if bound_to(&want.ask.annotations).is_none() && want.ask.share_with.is_none() {
+            return Ok((Cow::Borrowed(want), None));
+        }
+        // First the word about what is waited for: a row that comes or goes from here on wakes us.
+        for vip in contest::vips(want) {
+            self.waiting.add(Obstacle::Vip(vip), &want.owner().key);
+        }
+        contest(want, router, &self.site, &*self.view.now()?)
     }
 
     /// What keeps the backends of this Service from answering on its addresses.

@@ -22,6 +22,8 @@ pub(crate) enum Obstacle {
     Ways,
     /// The switch port that has this address.
     Port(IpAddr),
+    /// Somebody else's load balancers with this virtual address.
+    Vip(String),
 }
 
 impl From<&Held> for Obstacle {

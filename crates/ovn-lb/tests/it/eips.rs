@@ -163,6 +163,33 @@ async fn services_that_name_one_eip_share_it_and_the_later_loses_a_contested_por
     controller.stop().await;
 }
 
+#[tokio::test]
+async fn a_port_of_a_named_eip_is_who_was_there_firsts_also_where_the_other_is_a_load_balancer_of_somebody_else() {
+    let project = Project::new("contested").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let (controller, _alone) = serving(&project, &northbound).await;
+    project.make_eip("mine", None).await;
+    let address = project.until_eip_ready("mine").await;
+    let (vip, router) = (format!("{address}:80"), project.namespace.as_str());
+    let add = ["lb-add", "theirs", &vip, "10.1.0.9:80", "--", "lr-lb-add", router, "theirs"];
+    northbound.nbctl(add).await.unwrap();
+    project.bind("web", "bind-on-eip", "mine", 80).await;
+    let message = project.until_reason("web", "PortConflict").await;
+    assert!(message.contains("port 80/tcp") && message.contains("theirs"), "{message}");
+    let rows = async || northbound.nbctl(["lb-list"]).await.unwrap().matches(&vip).count();
+    assert_eq!(rows().await, 1);
+    northbound.nbctl(["lb-del", "theirs"]).await.unwrap();
+    assert_eq!(project.until_served("web").await, address);
+
+    northbound.nbctl(add).await.unwrap();
+    project.until_reason("web", "PortConflict").await;
+    assert_eq!(rows().await, 2, "who was there first stays");
+    northbound.nbctl(["lb-del", "theirs"]).await.unwrap();
+    project.until_reason("web", "Served").await;
+    controller.stop().await;
+}
+
 /// Finalizers torn off: nobody hears that it goes.
 async fn tear_out(project: &Project, service: &str) {
     let torn = json!({ "metadata": { "finalizers": null } });
