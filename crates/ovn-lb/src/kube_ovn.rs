@@ -285,15 +285,19 @@ impl KubeOvn {
         backends: &BTreeSet<IpAddr>,
     ) {
         let needs = self.lock().needs(&service.namespace, egress, addresses, backends);
-        if self.routes.note(service, needs) {
-            self.look_at_all_routes();
-        }
+        self.routes.note(service, needs);
     }
 
     /// A term begins: what these Services need is not known until they are looked at.
     pub(crate) fn begin_routes(&self, unheard: BTreeSet<ServiceKey>) {
-        self.routes.begin(unheard);
-        self.look_at_all_routes();
+        let catalog = self.lock();
+        let vpc = |service: &ServiceKey| Some(catalog.networks.vpc_of(&service.namespace)?.name.clone());
+        self.routes.begin(unheard.into_iter().filter_map(|service| vpc(&service).map(|vpc| (service, vpc))).collect());
+        let vpcs = catalog.networks.routed_by(&self.cluster);
+        drop(catalog);
+        for vpc in &vpcs {
+            self.routes.look(vpc);
+        }
     }
 
     /// The Vpc of a namespace has changed.
@@ -303,13 +307,6 @@ impl KubeOvn {
             && (has_ours || self.routes.concern(&vpc))
         {
             self.routes.look(&vpc);
-        }
-    }
-
-    fn look_at_all_routes(&self) {
-        let vpcs = self.lock().networks.routed_by(&self.cluster);
-        for vpc in &vpcs {
-            self.routes.look(vpc);
         }
     }
 

@@ -27,8 +27,11 @@ pub(in super::super) struct Routes {
 #[derive(Debug, Default)]
 struct State {
     by_service: BTreeMap<ServiceKey, Needs>,
-    /// Services that had an address when the term began and have not said what they need: what is theirs is not known yet.
-    unheard: BTreeSet<ServiceKey>,
+    /// Services that had an address when the term began and have not said what they need, with their Vpcs: what is theirs
+    /// there is not known yet. One that is paused never says.
+    unheard: BTreeMap<ServiceKey, Arc<str>>,
+    /// How many those are, by Vpc.
+    unheard_in: BTreeMap<Arc<str>, usize>,
     /// Why the last write to a Vpc failed.
     failed: BTreeMap<Arc<str>, String>,
 }
@@ -37,7 +40,7 @@ struct State {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) routes: BTreeSet<Route>,
-    /// Whether everybody has been heard, so that what nobody wants may go.
+    /// Whether everybody there has been heard, so that what nobody wants may go.
     pub(super) is_complete: bool,
 }
 
@@ -47,26 +50,30 @@ impl Routes {
     }
 
     /// A term begins, with these Services. What was gathered while following may be out of date.
-    pub(in super::super) fn begin(&self, unheard: BTreeSet<ServiceKey>) {
-        *self.lock() = State { unheard, ..State::default() };
+    pub(in super::super) fn begin(&self, unheard: BTreeMap<ServiceKey, Arc<str>>) {
+        let mut unheard_in = BTreeMap::new();
+        for vpc in unheard.values() {
+            *unheard_in.entry(vpc.clone()).or_default() += 1;
+        }
+        *self.lock() = State { unheard, unheard_in, ..State::default() };
     }
 
-    /// This is what a Service needs now. Returns whether everybody has been heard with it.
-    pub(in super::super) fn note(&self, service: &ServiceKey, needs: Option<Needs>) -> bool {
+    /// This is what a Service needs now.
+    pub(in super::super) fn note(&self, service: &ServiceKey, needs: Option<Needs>) {
         let mut state = self.lock();
-        let is_last = state.unheard.remove(service) && state.unheard.is_empty();
+        let mut changed: BTreeSet<Arc<str>> = state.hear(service).into_iter().collect();
         if state.by_service.get(service) != needs.as_ref() {
-            let now = needs.as_ref().map(|needs| needs.vpc.clone());
+            changed.extend(needs.as_ref().map(|needs| needs.vpc.clone()));
             let before = match needs {
                 Some(needs) => state.by_service.insert(service.clone(), needs),
                 None => state.by_service.remove(service),
             };
-            drop(state);
-            for vpc in before.map(|needs| needs.vpc).iter().chain(&now) {
-                self.look(vpc);
-            }
+            changed.extend(before.map(|needs| needs.vpc));
         }
-        is_last
+        drop(state);
+        for vpc in &changed {
+            self.look(vpc);
+        }
     }
 
     /// Whether anybody needs something there.
@@ -78,7 +85,7 @@ impl Routes {
         let state = self.lock();
         let of_vpc = state.by_service.values().filter(|needs| *needs.vpc == *vpc);
         let routes = of_vpc.flat_map(|needs| needs.routes.iter().cloned()).collect();
-        Wanted { routes, is_complete: state.unheard.is_empty() }
+        Wanted { routes, is_complete: !state.unheard_in.contains_key(vpc) }
     }
 
     /// Something may have to be written to this Vpc.
@@ -114,5 +121,41 @@ impl Routes {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// A Service has said what it needs. Returns its Vpc if it was the last one there.
+    fn hear(&mut self, service: &ServiceKey) -> Option<Arc<str>> {
+        let vpc = self.unheard.remove(service)?;
+        let left = self.unheard_in.get_mut(&vpc)?;
+        *left -= 1;
+        if *left > 0 {
+            return None;
+        }
+        self.unheard_in.remove(&vpc);
+        Some(vpc)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_not_been_heard_keeps_what_is_in_his_own_vpc_and_in_no_other() {
+        let routes = Routes::new(true);
+        let key = |name: &str| ServiceKey::new("shop", name);
+        let unheard = [("paused", "one"), ("web", "two"), ("api", "two")];
+        routes.begin(unheard.into_iter().map(|(service, vpc)| (key(service), vpc.into())).collect());
+        let is_complete = |vpc: &str| routes.wanted(vpc).is_complete;
+        assert_eq!(["one", "two", "three"].map(is_complete), [false, false, true]);
+        routes.note(&key("web"), None);
+        assert!(!is_complete("two") && routes.vpcs.depth() == 0);
+        routes.note(&key("api"), None);
+        assert_eq!(["one", "two", "three"].map(is_complete), [false, true, true]);
+        assert_eq!(routes.vpcs.depth(), 1, "it is looked at, as what nobody wants there may go now");
+        routes.note(&key("api"), None);
+        assert!(!is_complete("one"), "nobody is heard twice");
     }
 }
