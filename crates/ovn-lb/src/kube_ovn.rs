@@ -107,7 +107,7 @@ impl KubeOvn {
     ) -> Self {
         let Rules { take_over, write_routes } = rules;
         let catalog = Mutex::new(Catalog { take_over, ..Catalog::default() });
-        let (places, routes, unsettled) = (Places::default(), Routes::new(write_routes), Notify::new());
+        let (places, routes, unsettled) = (Places::default(), Routes::new(write_routes, take_over), Notify::new());
         Self { client, cluster, deadline, events, view, catalog, places, routes, unsettled }
     }
 

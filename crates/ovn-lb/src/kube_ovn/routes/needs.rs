@@ -19,6 +19,7 @@ pub(in super::super) struct Needs {
 pub(in super::super) struct Routes {
     /// Whether they are written here, and not left to the operator.
     writes: bool,
+    take_over: bool,
     state: Mutex<State>,
     /// Vpcs to look at.
     pub(super) vpcs: Queue<Arc<str>>,
@@ -42,11 +43,13 @@ pub(super) struct Wanted {
     pub(super) routes: BTreeSet<Route>,
     /// Whether everybody there has been heard, so that what nobody wants may go.
     pub(super) is_complete: bool,
+    /// Whether entries that kube-dc made for these are ours from now on.
+    pub(super) take_over: bool,
 }
 
 impl Routes {
-    pub(in super::super) fn new(writes: bool) -> Self {
-        Self { writes, state: Mutex::default(), vpcs: Queue::default() }
+    pub(in super::super) fn new(writes: bool, take_over: bool) -> Self {
+        Self { writes, take_over, state: Mutex::default(), vpcs: Queue::default() }
     }
 
     /// A term begins, with these Services. What was gathered while following may be out of date.
@@ -85,7 +88,7 @@ impl Routes {
         let state = self.lock();
         let of_vpc = state.by_service.values().filter(|needs| *needs.vpc == *vpc);
         let routes = of_vpc.flat_map(|needs| needs.routes.iter().cloned()).collect();
-        Wanted { routes, is_complete: !state.unheard_in.contains_key(vpc) }
+        Wanted { routes, is_complete: !state.unheard_in.contains_key(vpc), take_over: self.take_over }
     }
 
     /// Something may have to be written to this Vpc.
@@ -144,7 +147,7 @@ mod tests {
 
     #[test]
     fn who_has_not_been_heard_keeps_what_is_in_his_own_vpc_and_in_no_other() {
-        let routes = Routes::new(true);
+        let routes = Routes::new(true, false);
         let key = |name: &str| ServiceKey::new("shop", name);
         let unheard = [("paused", "one"), ("web", "two"), ("api", "two")];
         routes.begin(unheard.into_iter().map(|(service, vpc)| (key(service), vpc.into())).collect());

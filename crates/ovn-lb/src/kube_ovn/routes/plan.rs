@@ -35,6 +35,10 @@ pub(super) fn plan(vpc: &Value, cluster: &str, wanted: &Wanted) -> Option<Value>
     for route in &wanted.routes {
         // An entry for the same packets is there: it does what is needed, or it sends them elsewhere and was first.
         let is_matched = list.iter().any(|entry| matches(entry) == Some(&*route.matches));
+        if wanted.take_over && !ours.contains(route) && !is_listed(&owned, route) {
+            // kube-dc's, which nobody else takes away any more.
+            ours.extend(list.iter().filter_map(read).find(|entry| entry == route));
+        }
         if !is_matched {
             list.push(json!({
                 "priority": PRIORITY, "match": route.matches, "action": "reroute", "nextHopIP": route.next_hop,
@@ -67,6 +71,11 @@ pub(in super::super) fn owners(annotation: Option<&str>) -> BTreeSet<String> {
 /// One that nobody can read makes nothing ours.
 fn owned(annotation: Option<&str>) -> Owned {
     annotation.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+/// Whether some cluster has an entry like this one.
+fn is_listed(owned: &Owned, route: &Route) -> bool {
+    owned.values().any(|entries| entries.contains(&key(route)))
 }
 
 fn matches(entry: &Value) -> Option<&str> {
@@ -102,7 +111,7 @@ mod tests {
     }
 
     fn wanted(routes: &[Route]) -> Wanted {
-        Wanted { routes: routes.iter().cloned().collect(), is_complete: true }
+        Wanted { routes: routes.iter().cloned().collect(), is_complete: true, take_over: false }
     }
 
     fn vpc(entries: &[Value]) -> Value {
@@ -155,6 +164,19 @@ mod tests {
             assert!(!apply(&mut vpc, "c1", &wanted(&[route(1, 0)])));
             assert!(!apply(&mut vpc, "c1", &wanted(&[])), "and it is not ours to remove");
         }
+    }
+
+    #[test]
+    fn what_kube_dc_wrote_for_a_backend_of_ours_is_ours_where_it_is_taken_over() {
+        let (unserved, first) = (entry(&route(2, 0)), json!({ "priority": 30_000, "match": "ip4.src == 10.1.0.3" }));
+        let mut vpc = vpc(&[entry(&route(1, 0)), unserved.clone(), first.clone()]);
+        let taking = |routes: &[Route]| Wanted { take_over: true, ..wanted(routes) };
+        assert!(apply(&mut vpc, "c1", &taking(&[route(1, 0), route(3, 0)])));
+        assert_eq!(entries(&vpc), [entry(&route(1, 0)), unserved.clone(), first.clone()], "nothing moves");
+        assert!(!apply(&mut vpc, "c1", &taking(&[route(1, 0), route(3, 0)])), "steady state writes nothing");
+        assert!(!apply(&mut vpc, "c2", &taking(&[route(1, 0)])), "another cluster does not take it from us");
+        assert!(apply(&mut vpc, "c1", &taking(&[])));
+        assert_eq!(entries(&vpc), [unserved, first], "it goes with the last Service that needs it, and no other does");
     }
 
     #[test]
