@@ -36,7 +36,7 @@ pub struct VpcSpec {
     /// Whether the router is connected to external networks.
     #[serde(default, deserialize_with = "null_as_default")]
     pub enable_external: bool,
-    /// External networks besides the default one.
+    /// The external networks to connect it to, instead of the default one. Without `enable_external` they mean nothing.
     #[serde(default, deserialize_with = "null_as_default")]
     pub extra_external_subnets: Vec<String>,
 }

@@ -233,7 +233,7 @@ impl<'a> Way<'a> {
                         "no port of router {} is in a network that {address} belongs to: nobody answers for it",
                         router.name
                     ),
-                    "connect the router to that network (kube-ovn: spec.extraExternalSubnets of the Vpc), or route the address to it",
+                    "connect the router to that network (kube-ovn: spec.enableExternal and spec.extraExternalSubnets of the Vpc), or route the address to it",
                 );
             };
             if port.gateway_chassis.is_empty() && port.ha_chassis_group.is_none() {
