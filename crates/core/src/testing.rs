@@ -34,7 +34,11 @@ struct State {
     load_balancers: BTreeMap<Owner, Wanted>,
     /// The same as of the last listing, and what was written since.
     listed: BTreeMap<Owner, Wanted>,
+    /// What somebody else has changed.
+    spoiled: BTreeSet<Owner>,
     failing: Option<ProviderError>,
+    /// How many writes are done and get no answer.
+    mute: usize,
     hanging: Option<ServiceKey>,
     unanswered: usize,
     /// How many comparisons see nothing.
@@ -92,6 +96,11 @@ impl MemoryCloud {
         self.lock().failing = error;
     }
 
+    /// The next writes, this many, are done, and nobody is told.
+    pub fn lose_answers(&self, writes: usize) {
+        self.lock().mute = writes;
+    }
+
     /// Whoever asks for something for this Service gets no answer until told otherwise, and none after it either.
     pub fn hang_on(&self, key: Option<ServiceKey>) {
         self.lock().hanging = key;
@@ -119,6 +128,19 @@ impl MemoryCloud {
         if told {
             let _ = self.looks.send(Look::At(key.clone()));
         }
+    }
+
+    /// Somebody else changes a load balancer, and the provider notices.
+    pub fn spoil(&self, key: &ServiceKey) {
+        let mut state = self.lock();
+        let found = state.load_balancers.iter_mut().find(|(owner, _)| owner.key == *key);
+        if let Some((owner, wanted)) = found {
+            wanted.frontends.clear();
+            let owner = owner.clone();
+            state.spoiled.insert(owner);
+        }
+        drop(state);
+        let _ = self.looks.send(Look::At(key.clone()));
     }
 
     /// Somebody else removes all of them at once, and the provider only notices that something happened.
@@ -157,7 +179,12 @@ impl MemoryCloud {
                 return Err(error.clone());
             }
             state.writes += 1;
-            change(&mut state)
+            let done = change(&mut state)?;
+            if state.mute > 0 {
+                state.mute -= 1;
+                return Err(ProviderError::new(ErrorKind::Unavailable, "no answer").with_maybe_applied(true));
+            }
+            Ok(done)
         };
         Ok(term.write(Duration::from_secs(1), write).await?)
     }
@@ -245,6 +272,7 @@ impl LoadBalancers for MemoryCloud {
     async fn ensure(&self, want: &Wanted, term: &Term) -> Result<Reachable, ProviderError> {
         self.hear([&want.owner().key]).await;
         self.write(term, |state| {
+            state.spoiled.remove(want.owner());
             state.load_balancers.insert(want.owner().clone(), stored(want));
             state.listed.insert(want.owner().clone(), stored(want));
             Ok(reachable(&want.addresses))
@@ -255,6 +283,7 @@ impl LoadBalancers for MemoryCloud {
     async fn ensure_all(&self, wants: &[Wanted], term: &Term) -> Vec<Result<Reachable, ProviderError>> {
         self.hear(wants.iter().map(|want| &want.owner().key)).await;
         let written = self.write(term, |state| {
+            state.spoiled.retain(|owner| wants.iter().all(|want| want.owner() != owner));
             state.load_balancers.extend(wants.iter().map(|want| (want.owner().clone(), stored(want))));
             Ok(())
         });
@@ -291,6 +320,12 @@ impl LoadBalancers for MemoryCloud {
                 found: found.map_or_else(|| "nothing".to_owned(), |f| format!("{} ports", f.frontends.len())),
             }]),
         }
+    }
+
+    fn is_as_left(&self, want: &Wanted) -> bool {
+        let state = self.lock();
+        let seen = if self.polled.is_some() { &state.listed } else { &state.load_balancers };
+        seen.contains_key(want.owner()) && !state.spoiled.contains(want.owner())
     }
 
     async fn owned(&self) -> Result<Listing<Owned>, ProviderError> {

@@ -52,7 +52,7 @@ impl DriftMetrics {
             repaired: counters(
                 registry,
                 "groundcrew_drift_repaired_total",
-                "Differences that somebody else made and that were put right, by kind and likely cause.",
+                "Differences that somebody else made and that are over: put right, or gone, by kind and likely cause.",
                 &["kind", "cause"],
             )?,
             repair: seconds(

@@ -1,7 +1,7 @@
 //! Drift: what somebody changed outside, behind our back.
 //!
-//! The Service controller finds it, has it put right first, and then reports it. Who did it is asked of an
-//! [`Attribute`], which has been shown every change of the world outside as it came.
+//! The Service controller finds it, has it put right first, and then reports it, or that this failed. Who did it is asked
+//! of an [`Attribute`], which has been shown every change of the world outside as it came.
 
 mod brake;
 mod metrics;
@@ -86,7 +86,7 @@ pub trait Attribute: Send + Sync + 'static {
     /// that came with one of them was not made by the one before.
     fn observe(&self, shift: &Shift, seen: Moment);
 
-    /// Who made this. Called after the repair.
+    /// Who made this. Called after the repair, or the first attempt at it.
     fn cause(&self, round: &Round) -> Cause;
 
     /// What else happened near this time, in words: a restart of another writer, a new leader.

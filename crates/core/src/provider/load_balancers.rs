@@ -368,6 +368,14 @@ pub trait LoadBalancers: Send + Sync + 'static {
     /// Compares the outside world with what is wanted, from what the provider has been told so far: no I/O.
     fn verify(&self, want: &Wanted) -> Verdict;
 
+    /// Whether what is there for this Service, which has published addresses and differs, is just what was last written for
+    /// it: then only its wish has moved on, and nobody has changed anything behind our back. Asked where nothing is known
+    /// of what it had, as after a restart, or where it wants something else by now; no I/O. What cannot be told, as by
+    /// default, is taken for a new wish.
+    fn is_as_left(&self, _want: &Wanted) -> bool {
+        true
+    }
+
     /// Everything outside that carries this cluster's mark.
     fn owned(&self) -> impl Future<Output = Result<Listing<Owned>, ProviderError>> + Send;
 

@@ -127,7 +127,7 @@ impl<P: LoadBalancers> Reconciler<P> {
                 Rest::Nothing(outcome)
             }
             Verdict::Differs(differences) if self.provider.shares_writes() => {
-                let judged = self.drifts.judge(&wanted, &differences, glance.since);
+                let judged = self.judge(&wanted, &differences, glance.since);
                 match &judged {
                     Judgement::Held { held, news: false } => return Rest::Nothing(until(held)),
                     Judgement::Held { news: true, .. } | Judgement::Report { .. } => {
@@ -194,6 +194,10 @@ impl<P: LoadBalancers> Reconciler<P> {
         let mut answers = answers.into_iter();
         for (n, (wanted, (glance, differences, drifted))) in wants.iter().zip(rest).enumerate() {
             let Some(Ok(reachable)) = answers.next() else {
+                if drifted {
+                    // It may be put right all the same: then it is the next look that sees it.
+                    self.drifts.tries(wanted.owner(), differences);
+                }
                 failed.push(glance);
                 continue;
             };
@@ -252,6 +256,7 @@ impl<P: LoadBalancers> Reconciler<P> {
             Err(_) => ProviderError::new(ErrorKind::Unavailable, format!("not done within {} s", DEADLINE.as_secs())),
         };
         self.metrics.outcomes.with_label_values(&[error.kind().label()]).inc();
+        self.drifts.failed(&key, &error);
         if self.cache.service(&key).is_some_and(|service| !service.deleting && service.ingress.is_empty()) {
             self.pending.begins(&key);
         }
@@ -300,16 +305,15 @@ impl<P: LoadBalancers> Reconciler<P> {
             wanted.addresses = self.provider.hold(&wanted, term).await?.addresses;
             verdict = self.verify(&wanted);
         }
-        let mut drift = Vec::new();
         if let Verdict::Differs(differences) = &verdict {
             if glance.judged.is_some() {
                 // What was decided on may have become something else meanwhile.
                 self.drifts.noticed(&wanted, differences, Instant::now());
             }
-            let judged = glance.judged.unwrap_or_else(|| self.drifts.judge(&wanted, differences, glance.since));
+            let judged = glance.judged.unwrap_or_else(|| self.judge(&wanted, differences, glance.since));
             match judged {
                 Judgement::Wish => {}
-                Judgement::Drift => drift.clone_from(differences),
+                Judgement::Drift => self.drifts.tries(&service.owner, differences.clone()),
                 Judgement::Held { held, news: false } => return Ok(until(&held)),
                 Judgement::Held { held, news: true } => return self.hold_back(service, &held, differences, term).await,
                 Judgement::Report { news } => {
@@ -330,9 +334,6 @@ impl<P: LoadBalancers> Reconciler<P> {
                 self.provider.ensure(&wanted, term).await?
             }
         };
-        if !drift.is_empty() {
-            self.drifts.repaired(&service.owner, drift);
-        }
         self.drifts.settled(&wanted);
         // Who is served all the same is told, like who gets nothing because of it.
         if let Some(error) = trouble(service, &self.group(service)).filter(|_| !service.ingress.is_empty()) {
@@ -360,6 +361,7 @@ impl<P: LoadBalancers> Reconciler<P> {
         term: &Term,
     ) -> Result<Outcome, ProviderError> {
         let now = Moment::now();
+        self.drifts.held(&service.owner, differences.to_vec());
         let cause = self.drifts.cause(&service.owner, differences, now);
         let nearby = self.drifts.nearby(now).filter(|words| !cause.words.contains(words));
         let nearby = nearby.map(|words| format!(" ({words})")).unwrap_or_default();
@@ -420,6 +422,10 @@ impl<P: LoadBalancers> Reconciler<P> {
             group.retain(|member| is_on(service) && is_on(member));
         }
         group
+    }
+
+    fn judge(&self, wanted: &Wanted, differences: &[Difference], since: Instant) -> Judgement {
+        self.drifts.judge(wanted, differences, since, || self.provider.is_as_left(wanted))
     }
 
     /// A Service without an address has nothing to compare.

@@ -188,6 +188,12 @@ async fn a_writer_that_never_stops_is_held_off_and_others_are_served() {
         // may be seen before its slice is.
         assert!(lab.cloud.writes() - writes <= 28, "{} writes", lab.cloud.writes() - writes);
         assert_eq!(counted(&controller, "groundcrew_drift_flapping_services").await, 1);
+        eventually("what is held back is counted, too", SOON, async || match counted(&controller, FOUND).await {
+            now if now >= 12 => Ok(()),
+            now => Err(now),
+        })
+        .await
+        .unwrap();
         controller.stop().await;
     }
 }
@@ -208,6 +214,68 @@ async fn report_only_tells_once_and_leaves_it() {
         assert!(counted(&controller, "groundcrew_service_verified_total").await >= 5);
         assert!(counted(&controller, "groundcrew_service_last_full_comparison_timestamp_seconds").await > 0);
         serve(&lab, "other").await;
+        serve(&lab, "moved").await;
+        controller.stop().await;
+
+        // Whoever comes after it has never seen the one right, and knows nothing of what the other had.
+        lab.slice("moved", "moved", 80, &[("10.0.0.2", json!({}))]).await;
+        lab.cloud.spoil(&lab.key("other"));
+        let controller = lab.controller(&["--report-only", "--scan-interval", "100ms"]).await;
+        let changed = FOUND.replace("missing", "changed");
+        eventually("both that were changed are counted", SOON, async || {
+            match (counted(&controller, FOUND).await, counted(&controller, &changed).await) {
+                (1, 1) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await
+        .unwrap();
+        until_told(&lab, "other", "DriftFound").await;
+        lab.until_cloud("a new wish is carried out", |cloud| {
+            let backends = cloud.load_balancer(&lab.key("moved")).unwrap().frontends[0].backends.clone();
+            backends[0].address.to_string() == "10.0.0.2"
+        })
+        .await;
+        until_scanned(&controller, 5).await;
+        assert!(lab.cloud.load_balancer(&lab.key("web")).is_none());
+        assert!(lab.cloud.load_balancer(&lab.key("other")).unwrap().frontends.is_empty());
+        let both = (counted(&controller, FOUND).await, counted(&controller, &changed).await);
+        assert_eq!((both, counted(&controller, REPAIRED).await), ((1, 1), 0), "once, and not the new wish");
+        controller.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn what_was_lost_while_nobody_ran_is_put_right_and_summed_up_and_what_is_new_is_no_alarm() {
+    let [_, lab] = labs("asleep").await;
+    let controller = lab.controller(&[]).await;
+    let names: Vec<_> = (0..12).map(|n| format!("web-{n}")).collect();
+    for name in &names {
+        serve(&lab, name).await;
+    }
+    let metrics = controller.get("/metrics").await.1;
+    assert!(!metrics.contains("groundcrew_drift_found_total{"), "a first installation is no drift: {metrics}");
+    controller.stop().await;
+    lab.cloud.lose_all();
+    lab.slice("new", "new", 80, &[("10.0.0.1", json!({}))]).await;
+    lab.create("new", json!({}), json!({})).await;
+    let controller = lab.controller(&[]).await;
+    lab.until_cloud("all are back", |cloud| cloud.count() == names.len() + 1).await;
+    let note = until_told(&lab, "groundcrew-test", "MassDrift").await;
+    assert!(note.starts_with("12 Services were changed by an unknown writer: missing; put right after"), "{note}");
+    assert_eq!((counted(&controller, FOUND).await, counted(&controller, REPAIRED).await), (12, 12));
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn a_repair_whose_answer_is_lost_is_told_and_counted() {
+    for lab in labs("mute").await {
+        let controller = lab.controller(&[]).await;
+        serve(&lab, "web").await;
+        lab.cloud.lose_answers(1);
+        lab.cloud.lose(&lab.key("web"), true);
+        until_told(&lab, "web", "DriftRepaired").await;
+        assert_eq!((counted(&controller, FOUND).await, counted(&controller, REPAIRED).await), (1, 1));
         controller.stop().await;
     }
 }
@@ -265,9 +333,13 @@ async fn what_is_lost_while_the_cloud_refuses_is_put_right_after() {
         )
         .await
         .unwrap();
+        let note = until_told(&lab, "web", "DriftFound").await;
+        assert!(note.ends_with("not put right yet: busy"), "{note}");
+        assert_eq!((counted(&controller, FOUND).await, counted(&controller, REPAIRED).await), (1, 0));
         lab.cloud.fail_with(None);
         lab.until_cloud("it is back", |cloud| cloud.load_balancer(&lab.key("web")).is_some()).await;
         until_told(&lab, "web", "DriftRepaired").await;
+        assert_eq!((counted(&controller, FOUND).await, counted(&controller, REPAIRED).await), (1, 1));
         controller.stop().await;
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{Found, ORPHAN, kinds};
+use super::{Fate, Found, ORPHAN, kinds};
 use crate::drift::{Attribute, Cause, Drift, DriftMetrics, Round};
 use crate::events::{Events, Severity, reference};
 use crate::key::ServiceKey;
@@ -71,29 +71,36 @@ impl Reporter {
         for found in found {
             self.count(found, cause);
         }
+        let found: Vec<_> = found.iter().filter(|found| found.fate != Fate::Over).collect();
+        if found.is_empty() {
+            return;
+        }
         // A crowd would only push itself out again.
-        for Found { drift, took, .. } in found.iter().take(CROWD) {
-            self.board.drifted(drift.owner.to_string(), kinds(&drift.differences), cause.words.clone(), *took);
+        for Found { drift, fate, .. } in found.iter().take(CROWD) {
+            self.board.drifted(drift.owner.to_string(), kinds(&drift.differences), cause.words.clone(), fate.took());
         }
         let services: BTreeSet<_> = found.iter().map(|found| &found.drift.owner.key).collect();
         let what = kinds(found.iter().flat_map(|found| &found.drift.differences));
         let remedy = cause.remedy.as_deref().unwrap_or_default();
         if services.len() >= MASS {
-            let outcome = words(found.iter().filter_map(|found| found.took).max());
-            self.metrics.mass.with_label_values(&[cause.label]).inc();
+            let outcome = outcome(&found);
+            if found.iter().any(|found| found.counted.is_empty()) {
+                self.metrics.mass.with_label_values(&[cause.label]).inc();
+            }
             let note =
                 format!("{} Services were changed by {}: {what}; {outcome}. {remedy}", services.len(), cause.words);
             warn!(services = services.len(), cause = cause.label, remedy, "drift: {what}; {outcome}");
             self.events.tell(self.about.clone(), Severity::Warning, "MassDrift", note.trim_end());
         } else {
-            for Found { drift, took, .. } in found {
+            for Found { drift, fate, .. } in &found {
                 let lines: Vec<_> = drift.differences.iter().map(ToString::to_string).collect();
-                let outcome = words(*took);
+                let outcome = fate.words();
                 info!(service = %drift.owner, cause = cause.label, remedy, "drift: {}; {outcome}", lines.join("; "));
             }
         }
         if services.len() < CROWD {
-            for found in found {
+            // Who is held is told so by an Event of its own.
+            for found in found.into_iter().filter(|found| found.fate != Fate::Held) {
                 self.tell_one(found, cause);
             }
         }
@@ -105,26 +112,32 @@ impl Reporter {
     }
 
     fn count(&self, found: &Found, cause: &Cause) {
-        let kinds: BTreeSet<_> = found.drift.differences.iter().map(|difference| difference.kind).collect();
-        for kind in kinds {
+        let mut kinds: BTreeSet<_> = found.drift.differences.iter().map(|difference| difference.kind).collect();
+        for kind in kinds.difference(&found.counted) {
             self.metrics.found.with_label_values(&[kind, cause.label]).inc();
-            if found.took.is_some() {
+        }
+        // All of it is over, so that what was found less what was put right is what is open.
+        if matches!(found.fate, Fate::Repaired(_) | Fate::Over) {
+            kinds.extend(&found.counted);
+            for kind in kinds {
                 self.metrics.repaired.with_label_values(&[kind, cause.label]).inc();
             }
         }
         // Nobody waits for an orphan to go.
-        if let Some(took) = found.took.filter(|_| !found.is_orphan()) {
+        if let Some(took) = found.fate.took().filter(|_| !found.is_orphan()) {
             self.metrics.repair.observe(took.as_secs_f64());
         }
     }
 }
 
 /// What was seen at the very same time was one change, and has one cause. What only came close to it may be somebody
-/// else's.
+/// else's. What nobody saw come is told together.
 pub(super) fn by_cause(found: Vec<Found>, attribute: &dyn Attribute) -> Vec<(Cause, Vec<Found>)> {
     let mut changes = BTreeMap::<_, Vec<Found>>::new();
+    let unseen = found.iter().filter(|found| found.unseen).map(|found| found.since).min();
     for found in found {
-        changes.entry((found.since, found.latest)).or_default().push(found);
+        let unseen = unseen.filter(|_| found.unseen).map(|since| (since, since));
+        changes.entry(unseen.unwrap_or((found.since, found.latest))).or_default().push(found);
     }
     let mut causes: Vec<(Cause, Vec<Found>)> = Vec::new();
     for ((since, latest), found) in changes {
@@ -157,20 +170,45 @@ impl Found {
             let note = format!("{what} was left for Service {name}, which is not served");
             // There may be no Service to tell it.
             let about = reference::<core::Namespace>(None, namespace, None);
-            return match self.took {
-                Some(_) => (about, "OrphanRemoved", format!("{note}; removed")),
-                None => (about, "OrphanFound", format!("{note}; not removed")),
+            return match self.fate {
+                Fate::Repaired(_) => (about, "OrphanRemoved", format!("{note}; removed")),
+                _ => (about, "OrphanFound", format!("{note}; not removed")),
             };
         }
-        let note = format!("{} changed by {}; {}", kinds(differences), cause.words, words(self.took));
+        let note = format!("{} changed by {}; {}", kinds(differences), cause.words, self.fate.words());
         let about = reference::<core::Service>(Some(namespace.clone()), name, Some(owner.uid.to_string()));
-        (about, if self.took.is_some() { "DriftRepaired" } else { "DriftFound" }, note)
+        (about, if self.fate.took().is_some() { "DriftRepaired" } else { "DriftFound" }, note)
     }
 }
 
-fn words(took: Option<Duration>) -> String {
-    match took {
-        Some(took) => format!("put right after {} ms", took.as_millis()),
-        None => "not put right (--report-only)".to_owned(),
+impl Fate {
+    pub(super) fn took(&self) -> Option<Duration> {
+        match self {
+            Self::Repaired(took) => Some(*took),
+            _ => None,
+        }
+    }
+
+    fn words(&self) -> String {
+        match self {
+            Self::Repaired(took) => format!("put right after {} ms", took.as_millis()),
+            Self::Failed(why) => format!("not put right yet: {why}"),
+            Self::Held => "held back".to_owned(),
+            Self::Left => "not put right (--report-only)".to_owned(),
+            Self::Over => "over".to_owned(),
+        }
+    }
+}
+
+/// What became of many.
+fn outcome(found: &[&Found]) -> String {
+    let longest = found.iter().map(|found| &found.fate).max_by_key(|fate| fate.took());
+    let open: Vec<_> = found.iter().filter(|found| found.fate.took().is_none()).collect();
+    match (longest, open.first()) {
+        (Some(longest @ Fate::Repaired(_)), None) => longest.words(),
+        (Some(longest @ Fate::Repaired(_)), Some(one)) => {
+            format!("{}, but for {} of them: {}", longest.words(), open.len(), one.fate.words())
+        }
+        (_, one) => one.map(|one| one.fate.words()).unwrap_or_default(),
     }
 }
