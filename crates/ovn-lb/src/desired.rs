@@ -14,6 +14,11 @@ use crate::ranges::{Guard, guard};
 
 pub(crate) const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
+/// How the name of a row for clients inside ends.
+pub(crate) const INSIDE: &str = "-inside";
+/// The option of a row that is for clients outside alone.
+pub(crate) const AFFINITY: &str = "affinity_timeout";
+
 /// OVN keeps the time-out of an affinity in 16 bits.
 const LONGEST_AFFINITY: u32 = 65_535;
 
@@ -147,7 +152,9 @@ fn row(want: &Wanted, protocol: Protocol, clients: Clients, desired: &Desired, s
     let vips = want.addresses.iter().flat_map(|address| frontends().map(|frontend| vip(*address, frontend)));
     let (vips, options) = (vips.collect(), options(want, protocol, clients));
     let selection_fields = selection_fields(clients);
-    let hash = content_hash(protocol, &vips, &options, &selection_fields, desired);
+    let Desired { router, switch, group, .. } = desired;
+    let content = Content { vips: &vips, options: &options, selection_fields: &selection_fields };
+    let hash = content_hash(&protocol.to_string(), content, router, switch, group.as_deref());
     let key = &owner.key;
     let marks = [
         (marks::CLUSTER, &*site.cluster),
@@ -159,14 +166,19 @@ fn row(want: &Wanted, protocol: Protocol, clients: Clients, desired: &Desired, s
         (marks::SWITCH, &desired.switch),
     ];
     let group = desired.group.as_deref().map(|group| (marks::GROUP, group));
-    // `a-b/c` and `a/b-c` would have one name without the digits at its end.
-    let name = format!("{}-{}-{protocol}-{:08x}", key.namespace, key.name, uuid.as_fields().0);
+    let name = name(owner, protocol, uuid);
     let (uuid, name) = match clients {
         Clients::All | Clients::Outside => (uuid, name),
-        Clients::Inside => (marks::inside_row_uuid(uuid), format!("{name}-inside")),
+        Clients::Inside => (marks::inside_row_uuid(uuid), format!("{name}{INSIDE}")),
     };
     let (checks, mappings, marks) = (Vec::new(), StrMap::default(), marks.into_iter().chain(group).collect());
     Row { uuid, name, clients, protocol, vips, options, selection_fields, checks, mappings, marks }
+}
+
+/// The name of a row; one for clients inside ends on [`INSIDE`]. `a-b/c` and `a/b-c` would have one name without the digits
+/// at its end.
+pub(crate) fn name(owner: &Owner, protocol: Protocol, uuid: Uuid) -> String {
+    format!("{}-{}-{protocol}-{:08x}", owner.key.namespace, owner.key.name, uuid.as_fields().0)
 }
 
 /// `192.0.2.1:80` or `[2001:db8::1]:80`, and the backends of the same family. No backend is an empty text.
@@ -179,7 +191,7 @@ fn vip(address: IpAddr, frontend: &Frontend) -> (String, String) {
 /// All of `options`: one that somebody else adds changes where packets go, and is taken out again.
 fn options(want: &Wanted, protocol: Protocol, clients: Clients) -> StrMap {
     let affinity = want.affinity.filter(|_| clients != Clients::Inside);
-    let affinity = affinity.map(|a| ("affinity_timeout", a.seconds.min(LONGEST_AFFINITY).to_string()));
+    let affinity = affinity.map(|a| (AFFINITY, a.seconds.min(LONGEST_AFFINITY).to_string()));
     // A client of a backend that is gone would otherwise go on talking to it, as nothing closes a UDP "connection".
     let flush = (protocol == Protocol::Udp).then(|| ("ct_flush", "true".to_owned()));
     // Without backends a client is refused at once instead of waiting for nobody.
@@ -195,12 +207,22 @@ fn selection_fields(clients: Clients) -> Set<Box<str>> {
     }
 }
 
-fn content_hash(
-    protocol: Protocol,
-    vips: &StrMap,
-    options: &StrMap,
-    selection_fields: &Set<Box<str>>,
-    Desired { router, switch, group, .. }: &Desired,
+/// What a row does, besides its probes, which follow the ports of backends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Content<'a> {
+    pub(crate) vips: &'a StrMap,
+    pub(crate) options: &'a StrMap,
+    pub(crate) selection_fields: &'a Set<Box<str>>,
+}
+
+/// The mark by which a row tells what was written. Never to be changed: a row whose content has another hash was changed
+/// by somebody else.
+pub(crate) fn content_hash(
+    protocol: &str,
+    Content { vips, options, selection_fields }: Content<'_>,
+    router: &str,
+    switch: &str,
+    group: Option<&str>,
 ) -> String {
     let mut text = format!("{protocol}\n{router}\n{switch}\n");
     if let Some(group) = group {

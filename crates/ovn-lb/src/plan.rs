@@ -6,6 +6,7 @@
 mod checks;
 mod groups;
 mod guards;
+mod left;
 mod legacy;
 mod step;
 #[cfg(test)]
@@ -25,6 +26,7 @@ use crate::northbound::{Kind, LoadBalancer, Northbound, Place};
 pub(crate) use checks::Checks;
 use groups::{leave_group, unproven};
 pub(crate) use guards::GROUP_TABLE;
+pub(crate) use left::is_as_left;
 pub(crate) use legacy::{Legacy, discard, legacy};
 pub(crate) use step::{Step, TABLE, attach, protocol};
 

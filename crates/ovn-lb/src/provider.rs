@@ -375,6 +375,10 @@ impl LoadBalancers for Ovn {
         }
     }
 
+    fn is_as_left(&self, want: &Wanted) -> bool {
+        self.view.now().map_or(true, |nb| plan::is_as_left(want, &self.site, &nb))
+    }
+
     async fn owned(&self) -> Result<Listing<Owned>, ProviderError> {
         let mut items = self.addresses.owned();
         items.extend(self.addresses.forgotten().await);

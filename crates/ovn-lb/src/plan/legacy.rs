@@ -38,10 +38,8 @@ fn find(protocol: Protocol, ours: &BTreeSet<IpAddr>, owner: &Owner, nb: &Northbo
     if protocol == Protocol::Sctp {
         return Legacy::Nothing;
     }
-    let name = format!("{}-{}-{protocol}", owner.key.namespace, owner.key.name);
-    let namesakes = nb.load_balancers.find(|by| &by.name, name.as_str());
-    let unmarked = namesakes.filter(|(_, seen)| seen.external_ids.get(marks::CLUSTER).is_none());
-    let mut found: Vec<_> = unmarked.map(|(uuid, seen)| (uuid, seen.clone())).collect();
+    let name = name(owner, protocol);
+    let mut found = unmarked(&name, nb);
     let Some((uuid, seen)) = found.pop() else { return Legacy::Nothing };
     let theirs = addresses(&seen.vips);
     match (found.is_empty(), ours & &theirs) {
@@ -49,6 +47,21 @@ fn find(protocol: Protocol, ours: &BTreeSet<IpAddr>, owner: &Owner, nb: &Northbo
         (true, common) if common.is_empty() => Legacy::Anothers(uuid, name),
         _ => Legacy::Unclear(uuid, name),
     }
+}
+
+/// Whether there is any row under a name that it had for the Service.
+pub(super) fn is_left(owner: &Owner, nb: &Northbound) -> bool {
+    [Protocol::Tcp, Protocol::Udp].into_iter().any(|protocol| !unmarked(&name(owner, protocol), nb).is_empty())
+}
+
+fn name(owner: &Owner, protocol: Protocol) -> String {
+    format!("{}-{}-{protocol}", owner.key.namespace, owner.key.name)
+}
+
+fn unmarked(name: &str, nb: &Northbound) -> Vec<(Uuid, Arc<LoadBalancer>)> {
+    let namesakes = nb.load_balancers.find(|by| &by.name, name);
+    let unmarked = namesakes.filter(|(_, seen)| seen.external_ids.get(marks::CLUSTER).is_none());
+    unmarked.map(|(uuid, seen)| (uuid, seen.clone())).collect()
 }
 
 /// The addresses of virtual addresses, whatever their ports.

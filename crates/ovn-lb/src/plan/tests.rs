@@ -1,6 +1,7 @@
 //! The promises to others as properties, on a model of the tables; then the stories that explain them.
 
 mod groups;
+mod left;
 mod legacy;
 mod model;
 

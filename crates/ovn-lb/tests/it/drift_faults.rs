@@ -90,6 +90,43 @@ async fn rules_for_source_ranges_that_somebody_changes_are_named_and_put_right()
 }
 
 #[tokio::test]
+async fn what_was_changed_while_nobody_ran_is_told_and_only_new_wishes_are_carried_out_in_silence() {
+    let project = Project::new("asleep").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let controller = project.controller(&northbound).await;
+    for name in ["gone", "spoilt", "moved"] {
+        project.served(name).await;
+        project.until_reason(name, "Served").await;
+    }
+    let (before, gone) = (picture(&northbound).await, name_of(&northbound, "gone").await);
+    let spoilt = name_of(&northbound, "spoilt").await;
+    controller.stop().await;
+    northbound.nbctl(["lb-del", &gone, "--", "set", "load_balancer", &spoilt, "options:reject=false"]).await.unwrap();
+    project.endpoints("moved", 8080, &["10.1.0.42"]).await;
+
+    let list = ["--bare", "--columns=vips", "list", "Load_Balancer"];
+    let controller = project.start(&northbound.remotes(), &["--report-only"]).await;
+    controller.until_ready().await;
+    until_found(&controller, "row_missing", 1).await;
+    until_found(&controller, "options", 1).await;
+    let carried_out = "the new wish is carried out";
+    project.until_nbctl(&northbound, &list, carried_out, |said| said.contains("10.1.0.42:8080")).await;
+    let now = picture(&northbound).await;
+    assert!(now.contains("reject=\"false\"") && !now.contains(&gone), "{now}");
+    controller.stop().await;
+
+    project.endpoints("moved", 8080, &["10.1.0.41"]).await;
+    let controller = project.controller(&northbound).await;
+    until_undone(&northbound, &before, "all is as before").await;
+    until_found(&controller, "row_missing", 1).await;
+    until_found(&controller, "options", 1).await;
+    let page = crate::harness::get(controller.admin, "/metrics").await.unwrap().1;
+    assert!(!page.contains(r#"kind="vips""#), "{page}");
+    controller.stop().await;
+}
+
+#[tokio::test]
 async fn a_foreign_row_in_the_place_of_ours_is_never_touched_and_told_once() {
     let project = Project::new("squatter").await;
     let northbound = project.northbound().await;
