@@ -30,8 +30,6 @@ pub(crate) enum Error {
         "the OVN load balancer {name} ({uuid}) has some of the Service's addresses and others, so it is not taken over; split it or remove it"
     )]
     TakeOverUnclear { name: String, uuid: Uuid },
-    #[error("the OVN load balancer {name} ({uuid}) is not ours; remove or rename it")]
-    NameTaken { name: String, uuid: Uuid },
     #[error(
         "port {port} of the shared address {address} is taken by the OVN load balancer {name} ({uuid}), which is not ours"
     )]
@@ -134,7 +132,6 @@ impl From<Error> for ProviderError {
             Error::PlaceAmbiguous { kind: Kind::Router, .. } => (ErrorKind::Quota, Some("RouterAmbiguous")),
             Error::PlaceAmbiguous { kind: Kind::Switch, .. } => (ErrorKind::Quota, Some("SwitchAmbiguous")),
             // Somebody has to act first, so it is asked for rarely, like a used-up quota.
-            Error::NameTaken { .. } => (ErrorKind::Quota, Some("NameTaken")),
             Error::PortTaken { .. } => (ErrorKind::Quota, Some("PortConflict")),
             Error::TakeOverUnclear { .. } => (ErrorKind::Quota, Some("TakeOverUnclear")),
             Error::Unguarded { .. } => (ErrorKind::Quota, Some("SourceRangesUnenforceable")),

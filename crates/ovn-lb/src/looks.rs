@@ -74,6 +74,7 @@ impl Change<'_> {
             } else {
                 services.extend(self.waiting.take(&Obstacle::Row(row.name.to_string())));
                 services.extend(self.rivals(row));
+                services.extend(self.named(&row.name));
             }
         }
     }
@@ -85,6 +86,12 @@ impl Change<'_> {
             return Vec::new();
         }
         row.vips.iter().flat_map(|(vip, _)| self.waiting.take(&Obstacle::Vip(vip.to_owned()))).collect()
+    }
+
+    /// Whoever has a row of this name: somebody else's came to it or went.
+    fn named(&self, name: &Arc<str>) -> impl Iterator<Item = ServiceKey> {
+        let namesakes = self.after.load_balancers.find(|by| &by.name, name.clone());
+        namesakes.filter_map(|(_, row)| Some(marks::owner(&row.external_ids, self.cluster)?.key))
     }
 
     /// One that is made or goes does so with the row that refers to it.
@@ -295,6 +302,16 @@ mod tests {
         assert_eq!(wakes(json!({ "Load_Balancer": { uuid(2).to_string(): { "delete": null } } })), ["shop/new"]);
         let own = json!({ "Load_Balancer": { uuid(3).to_string(): row("cluster-tcp-loadbalancer") } });
         assert_eq!(wakes(own), [""; 0], "kube-ovn's own");
+    }
+
+    #[test]
+    fn a_foreign_row_under_a_name_of_ours_wakes_whoever_has_it() {
+        let (mut nb, waiting) = (served(), Waiting::default());
+        let come = json!({ "Load_Balancer": { uuid(2).to_string(): { "insert": { "name": "web" } } } });
+        let gone = json!({ "Load_Balancer": { uuid(2).to_string(): { "delete": null } } });
+        for news in [come, gone] {
+            assert_eq!(woken(&mut nb, &waiting, &news), ["shop/web"], "{news}");
+        }
     }
 
     #[test]

@@ -87,7 +87,8 @@ impl Memos {
         let version = state.version;
         let Some(memo) = state.by_uid.get_mut(&question.uid) else { return Known::Nothing };
         memo.seen = None;
-        if !memo.is_about(question) {
+        // Somebody else's row of the same name is told.
+        if !memo.is_about(question) || memo.has_namesakes(question.nb) {
             return Known::Nothing;
         }
         if memo.still_holds(question) {
@@ -152,6 +153,14 @@ impl Memo {
             && only(nb, Kind::Router, question.router) == Some(self.router)
             && only(nb, Kind::Switch, question.switch) == Some(self.switch)
             && nb.routers.get(self.router).is_some_and(|router| router.is_bound() == self.is_bound)
+    }
+
+    /// Whether there are other rows under the names of its own.
+    fn has_namesakes(&self, nb: &Northbound) -> bool {
+        let named = |known: &Row| {
+            nb.load_balancers.find(|by| &by.name, known.row.name.clone()).any(|(uuid, _)| uuid != known.uuid)
+        };
+        self.rows.iter().any(named)
     }
 
     /// Whether the rows are the same, and where they were.

@@ -55,8 +55,6 @@ pub(crate) enum Held {
     GroupShared { group: String, router: String },
     /// A row that kube-dc made under this Service's name has some of its addresses, but not just these.
     Unclear { name: String, uuid: Uuid },
-    /// The name is taken by a row without our mark. OVN allows two rows of one name; its tools do not.
-    NameTaken { name: String, uuid: Uuid },
     /// The Service has source ranges, and this port of the router is one where nothing can enforce them.
     Unguarded { router: String, port: String },
 }
@@ -96,7 +94,7 @@ pub(crate) fn plan(desired: &Desired, site: &Site, nb: &Northbound) -> Plan {
             }
             // A row that is attached to one of the two only would answer some clients and leave others in the dark. One that
             // is there stays on both when its group goes.
-            None if places.len() < needed || plan.is_in_the_way(row, desired, site, nb) => {
+            None if places.len() < needed || plan.is_unclear(row, desired, site, nb) => {
                 all_there = false;
                 continue;
             }
@@ -157,6 +155,15 @@ pub(crate) fn ours(owner: &Owner, site: &Site, nb: &Northbound) -> Vec<(Uuid, Ar
         }
     }
     found
+}
+
+/// Somebody else's row under the name of this one. OVN keeps rows apart by their uuids, so it is in nobody's way; tools that
+/// go by names may take it for ours.
+pub(crate) fn namesake(row: &Row, site: &Site, nb: &Northbound) -> Option<Uuid> {
+    let namesakes = nb.load_balancers.find(|by| &by.name, row.name.as_str()).filter(|(uuid, _)| *uuid != row.uuid);
+    // One of ours under that name belongs to another Service of this cluster only by a clash of digests.
+    let mut foreign = namesakes.filter(|(_, seen)| marks::owner(&seen.external_ids, &site.cluster).is_none());
+    foreign.next().map(|(uuid, _)| uuid)
 }
 
 /// Takes the row to keep out of `ours`: the one under its own uuid, else the first of its name. What is left after all
@@ -221,20 +228,6 @@ impl Plan {
             self.steps.extend(attached.map(|(place, _)| Step::Detach { place, row: uuid, name: seen.name.clone() }));
         }
     }
-
-    /// Whether a row of somebody else's keeps this one from being made.
-    fn is_in_the_way(&mut self, row: &Row, desired: &Desired, site: &Site, nb: &Northbound) -> bool {
-        self.is_name_taken(row, site, nb) || self.is_unclear(row, desired, site, nb)
-    }
-
-    fn is_name_taken(&mut self, row: &Row, site: &Site, nb: &Northbound) -> bool {
-        let mut namesakes = nb.load_balancers.find(|by| &by.name, row.name.as_str());
-        // One of ours under that name belongs to another Service of this cluster only by a clash of digests.
-        let foreign = namesakes.find(|(_, seen)| marks::owner(&seen.external_ids, &site.cluster).is_none());
-        let Some((uuid, _)) = foreign else { return false };
-        self.held.push(Held::NameTaken { name: row.name.clone(), uuid });
-        true
-    }
 }
 
 impl Held {
@@ -260,7 +253,6 @@ impl Held {
             Self::Unclear { name, uuid } => {
                 ("take_over", "a row of this Service alone".into(), format!("{name} ({uuid})"))
             }
-            Self::NameTaken { name, uuid } => ("name_taken", name.clone(), format!("{uuid}, which is not ours")),
             Self::Unguarded { router, port } => {
                 let found = format!("port {port} of router {router} leads straight to another router");
                 ("source_ranges", "a switch before every port of the router".into(), found)
@@ -278,7 +270,6 @@ impl From<&Held> for Error {
             Held::GroupDetached { group, kind, name } => Self::GroupDetached { group, kind, name },
             Held::GroupShared { group, router } => Self::GroupShared { group, router },
             Held::Unclear { name, uuid } => Self::TakeOverUnclear { name, uuid },
-            Held::NameTaken { name, uuid } => Self::NameTaken { name, uuid },
             Held::Unguarded { router, port } => Self::Unguarded { router, port },
         }
     }

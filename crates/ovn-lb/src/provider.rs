@@ -82,6 +82,7 @@ impl Ovn {
             Err(caveat) => caveats.push(caveat),
         }
         caveats.extend(self.not_taken_over(&desired, nb));
+        caveats.extend(self.namesake(&desired, nb));
         Ok((desired, caveats))
     }
 
@@ -96,6 +97,15 @@ impl Ovn {
             self.waiting.add(Obstacle::Vip(vip), &want.owner().key);
         }
         contest(want, router, &self.site, &*self.view.now()?)
+    }
+
+    /// Another row under the name of one of its own.
+    fn namesake(&self, desired: &Desired, nb: &Northbound) -> Option<Caveat> {
+        let mut named = desired.rows.iter().filter_map(|row| Some((&row.name, plan::namesake(row, &self.site, nb)?)));
+        let (name, uuid) = named.next()?;
+        let message =
+            format!("another OVN load balancer, {uuid}, has the name {name} and is not ours; remove or rename it");
+        Some(Caveat { reason: "NameShared", message, stops: false })
     }
 
     /// What keeps the backends of this Service from answering on its addresses.

@@ -189,10 +189,9 @@ fn while_the_row_for_clients_inside_cannot_be_made_they_keep_the_other() {
     let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
     want.affinity = Some(SessionAffinity { seconds: 60 });
     let sticky = desired(&want, &site());
-    let foreign = LoadBalancer { name: sticky.rows[1].name.as_str().into(), ..LoadBalancer::default() };
-    model.rows.insert(Uuid::from_u128(5), foreign);
+    model.places.remove(&(Kind::Router, Uuid::from_u128(1)));
     let plan = plan(&sticky, &site(), &model.northbound());
-    assert_eq!(kinds(&plan), ["options", "name_taken"]);
+    assert_eq!(kinds(&plan), ["options", "router_missing"]);
 }
 
 fn ranged() -> Desired {
@@ -309,14 +308,18 @@ fn of_two_rows_for_one_service_the_second_goes() {
 }
 
 #[test]
-fn a_name_taken_by_somebody_else_is_told_and_not_written() {
+fn a_row_of_somebody_else_under_our_name_is_told_and_in_nobodys_way() {
+    let ours = &web().rows[0];
     let mut model = Model::project("shop");
-    let mut row = seen(&web().rows[0]);
+    let mut row = seen(ours);
     row.external_ids = StrMap::default();
-    model.rows.insert(Uuid::from_u128(5), row);
+    model.rows.insert(Uuid::from_u128(5), row.clone());
     let plan = plan(&web(), &site(), &model.northbound());
-    assert_eq!(plan.steps, []);
-    assert_eq!(kinds(&plan), ["name_taken"]);
+    assert_eq!(kinds(&plan), ["row_missing", "router_detached", "switch_detached"]);
+    model.carry_out(&plan);
+    assert_eq!(model.rows[&Uuid::from_u128(5)], row);
+    assert_eq!(namesake(ours, &site(), &model.northbound()), Some(Uuid::from_u128(5)));
+    assert_eq!(namesake(ours, &site(), &served().northbound()), None, "it is its own");
 }
 
 #[test]

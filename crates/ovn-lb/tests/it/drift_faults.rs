@@ -127,7 +127,7 @@ async fn what_was_changed_while_nobody_ran_is_told_and_only_new_wishes_are_carri
 }
 
 #[tokio::test]
-async fn a_foreign_row_in_the_place_of_ours_is_never_touched_and_told_once() {
+async fn a_foreign_row_in_the_place_of_ours_is_never_touched_and_told_once_and_ours_is_put_back() {
     let project = Project::new("squatter").await;
     let northbound = project.northbound().await;
     project.pool(8).await;
@@ -136,8 +136,13 @@ async fn a_foreign_row_in_the_place_of_ours_is_never_touched_and_told_once() {
     controller.until_ready().await;
     project.served("web").await;
     let name = name_of(&northbound, "web").await;
+    let list = ["--bare", "--columns=vips", "list", "Load_Balancer"];
+    let ours = northbound.nbctl(list).await.unwrap();
     northbound.nbctl(["lb-del", &name, "--", "lb-add", &name, "203.0.113.9:80", "10.9.9.9:80"]).await.unwrap();
-    project.until_reason("web", "NameTaken").await;
+    until_found(&controller, "row_missing", 1).await;
+    project.until_reason("web", "NameShared").await;
+    let both = northbound.nbctl(list).await.unwrap();
+    assert!(both.contains(ours.trim()) && both.contains("203.0.113.9:80=10.9.9.9:80"), "{both}");
     let foreign = rows(&northbound).await;
     let scans = controller.metric("groundcrew_service_full_scans_total").await;
     eventually("a few more scans", SOON, async || {
@@ -150,7 +155,7 @@ async fn a_foreign_row_in_the_place_of_ours_is_never_touched_and_told_once() {
     let events: Api<k8s_openapi::api::events::v1::Event> = Api::namespaced(project.client.clone(), &project.namespace);
     let told = eventually("it is told", SOON, async || {
         let told = events.list(&ListParams::default()).await?.items;
-        let told = told.iter().filter(|event| event.reason.as_deref() == Some("NameTaken")).count();
+        let told = told.iter().filter(|event| event.reason.as_deref() == Some("NameShared")).count();
         anyhow::ensure!(told > 0, "not yet: Events are posted beside the looks");
         Ok(told)
     })

@@ -122,21 +122,25 @@ async fn of_two_routers_or_two_rows_with_one_name_none_is_taken_for_the_other() 
     northbound.nbctl(["destroy", "Logical_Router", twin.trim()]).await.unwrap();
     project.until_reason("web", "Served").await;
 
-    // Somebody else's row under the name of ours, while ours is there.
-    let row = format!("name={}", name_of(&before));
+    // Somebody else's row under the name of ours, while ours is there, and then alone.
+    let name = name_of(&before);
+    let row = format!("name={name}");
     let foreign = northbound.nbctl(["create", "Load_Balancer", &row, "external_ids:mine=1"]).await.unwrap();
+    let message = project.until_reason("web", "NameShared").await;
+    assert!(message.contains(&name) && message.contains(foreign.trim()), "{message}");
     let uuid = project.services().get("web").await.unwrap().metadata.uid.unwrap();
     let ours = format!("external_ids:groundcrew-uid={uuid}");
     let find = ["--bare", "--columns=_uuid", "find", "Load_Balancer", &ours];
     let kept = northbound.nbctl(find).await.unwrap();
     northbound.nbctl(["destroy", "Load_Balancer", kept.trim()]).await.unwrap();
-    project.until_reason("web", "NameTaken").await;
-    let left = northbound.nbctl(["--bare", "--columns=_uuid", "list", "Load_Balancer"]).await.unwrap();
-    assert_eq!(left.trim(), foreign.trim(), "it is not ours to change");
-    northbound.nbctl(["destroy", "Load_Balancer", foreign.trim()]).await.unwrap();
     let attached = ["lr-lb-list", router];
     project.until_nbctl(&northbound, &attached, "ours is back", |said| said.contains(&address)).await;
+    let theirs = ["--bare", "--columns=name,vips,external_ids", "list", "Load_Balancer", foreign.trim()];
+    let left = northbound.nbctl(theirs).await.unwrap();
+    assert_eq!(left.split_whitespace().collect::<Vec<_>>(), [&*name, "mine=1"], "it is not ours to change");
+    northbound.nbctl(["destroy", "Load_Balancer", foreign.trim()]).await.unwrap();
     project.until_reason("web", "Served").await;
+    assert_eq!(rows(&northbound).await, before);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use groundcrew_testkit::{Signal, eventually};
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::harness::{Project, SOON, get, rows};
+use crate::harness::{Project, SOON, get};
 
 #[tokio::test]
 async fn while_ovn_is_away_at_the_start_readiness_says_so() {
@@ -29,28 +29,6 @@ async fn while_ovn_is_away_at_the_start_readiness_says_so() {
     northbound.restart(0).await.unwrap();
     controller.until_ready().await;
     project.until_served("web").await;
-}
-
-#[tokio::test]
-async fn a_foreign_row_under_our_name_is_left_alone_and_told() {
-    let project = Project::new("foreign").await;
-    let northbound = project.northbound().await;
-    project.pool(8).await;
-    let controller = project.controller(&northbound).await;
-    project.served("web").await;
-    let ours = northbound.nbctl(["--bare", "--columns=name", "list", "Load_Balancer"]).await.unwrap();
-    let name = ours.trim().to_owned();
-    controller.stop().await;
-    northbound.nbctl(["lb-del", &name, "--", "lb-add", &name, "203.0.113.9:80", "10.9.9.9:80"]).await.unwrap();
-    let foreign = rows(&northbound).await;
-
-    let _controller = project.controller(&northbound).await;
-    let message = project.until_reason("web", "NameTaken").await;
-    assert!(message.contains(&name), "{message}");
-    assert_eq!(rows(&northbound).await, foreign);
-    northbound.nbctl(["lb-del", &name]).await.unwrap();
-    project.until_nbctl(&northbound, &["lb-list"], "ours is there", |said| said.contains("10.1.0.41:8080")).await;
-    project.until_reason("web", "Served").await;
 }
 
 #[tokio::test]

@@ -81,8 +81,7 @@ fn while_the_row_for_clients_inside_cannot_be_made_the_other_stays_in_the_group(
     let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
     want.affinity = Some(SessionAffinity { seconds: 60 });
     let sticky = desired(&want, &grouped());
-    let foreign = LoadBalancer { name: sticky.rows[1].name.as_str().into(), ..LoadBalancer::default() };
-    model.rows.insert(id(5), foreign);
+    model.places.remove(&(Kind::Router, id(1)));
     model.carry_out(&plan(&sticky, &grouped(), &model.northbound()));
     assert_eq!(members(&model, Kind::Group, 3), 1);
 }
