@@ -22,7 +22,7 @@ use tokio::sync::{broadcast, watch};
 use tracing::{debug, info};
 
 use crate::addresses::{Addresses, bound_to, may_be_others, taken};
-use crate::commit::Committer;
+use crate::commit::{Committer, present_epoch};
 use crate::contest::{self, contest};
 use crate::desired::{Desired, Site, desired};
 use crate::error::Error;
@@ -232,12 +232,16 @@ fn is_plain(want: &Wanted) -> bool {
 
 impl LoadBalancers for Ovn {
     async fn begin(&self, term: &Term, living: &[Living]) -> Result<(), ProviderError> {
+        let nb = self.view.now()?;
+        self.evidence.starts(living, &nb, present_epoch(&nb, &self.site.cluster)?.is_some());
+        drop(nb);
         // First the epoch: from here on no write of an older term can follow what is read next.
         self.committer.begin(term).await?;
         self.addresses.avoid(taken(&*self.view.now()?, &self.site.cluster));
         self.addresses.begin(term, living).await?;
         self.begun.send_replace(Some(term.clone()));
         self.addresses.begun(living);
+        self.evidence.started();
         Ok(())
     }
 

@@ -8,14 +8,18 @@ use std::time::Duration;
 use groundcrew_api::names::kube_ovn::is_own_load_balancer;
 use groundcrew_core::drift::{Attribute, Cause, Round, Shift};
 use groundcrew_core::leader::Moment;
+use groundcrew_core::provider::Living;
 use ovsdb_client::{Changed, Row, Rows, Table, Uuid};
 use tokio_util::sync::CancellationToken;
 
 use crate::marks;
-use crate::northbound::{Kind, LoadBalancer, Northbound};
+use crate::northbound::{Global, Kind, LoadBalancer, Northbound};
 
 /// What nobody has asked for by then is read all the same: it keeps old rows in memory.
 const KEPT_FOR: Duration = Duration::from_secs(1);
+
+/// A drift and the change that made it are seen this close to each other.
+const NEAR: Duration = Duration::from_secs(2);
 
 /// Names that are remembered; past it they are forgotten, and a router that comes back is just a new one.
 const MOST_GONE: usize = 4_096;
@@ -36,11 +40,48 @@ pub(crate) struct Evidence {
     unread: Mutex<VecDeque<Seen>>,
     /// Changes are read in their order, so that whoever reads them holds it.
     ledger: Mutex<Ledger>,
+    /// When an older state of the database was last put back.
+    restored: Mutex<Option<Moment>>,
+    /// What was gone when this process first led, until it is shown.
+    start: Mutex<Start>,
+}
+
+#[derive(Debug, Default)]
+enum Start {
+    #[default]
+    NotYet,
+    Gone(Shift),
+    Shown,
 }
 
 impl Evidence {
     pub(crate) fn new(attribute: Arc<dyn Attribute>, cluster: Arc<str>) -> Self {
-        Self { attribute, cluster, unread: Mutex::default(), ledger: Mutex::default() }
+        let (unread, ledger, restored, start) = Default::default();
+        Self { attribute, cluster, unread, ledger, restored, start }
+    }
+
+    /// What is gone of the living as this process leads for the first time: nobody saw it go. Looked at before anything is
+    /// written; `was_led` if somebody has ever led on this database.
+    pub(crate) fn starts(&self, living: &[Living], nb: &Northbound, was_led: bool) {
+        let mut start = lock(&self.start);
+        if !matches!(*start, Start::NotYet) {
+            return;
+        }
+        let is_gone = |living: &&Living| nb.load_balancers.find(|by| &by.uid, living.owner.uid).next().is_none();
+        let ours_removed = living.iter().filter(is_gone).count();
+        let Census { ours, native, others } = Census::of_all(nb, &self.cluster);
+        let left = Shift { ours_left: ours, native_left: native, others_left: others, ..Shift::default() };
+        *start = Start::Gone(Shift { ours_removed, emptied: ours_removed > 0 && !was_led, unseen: true, ..left });
+    }
+
+    /// It leads, and what follows was found then.
+    pub(crate) fn started(&self) {
+        let start = std::mem::replace(&mut *lock(&self.start), Start::Shown);
+        if let Start::Gone(shift) = start
+            && shift.ours_removed > 0
+        {
+            self.attribute.observe(&shift, Moment::now());
+        }
     }
 
     pub(crate) fn add(&self, changed: Changed<Northbound>, concerns: bool) {
@@ -53,6 +94,9 @@ impl Evidence {
         loop {
             let next = lock(&self.unread).pop_front_if(|seen| seen.at <= until);
             let Some(Seen { at, changed, concerns }) = next else { return };
+            if is_older(&changed.before, &changed.after) {
+                *lock(&self.restored) = Some(at);
+            }
             match ledger.enter(&changed.before, &changed.after, &changed.rows, &self.cluster) {
                 Some(shift) => self.attribute.observe(&shift, at),
                 // What was drifting because of it was not made by the change before.
@@ -77,7 +121,10 @@ impl Attribute for Evidence {
 
     fn cause(&self, round: &Round) -> Cause {
         self.read(Moment::now());
-        self.attribute.cause(round)
+        // Whatever is missing then was not there when the copy was made: rows that are not there tell of nobody.
+        let near = |at: &Moment| at.until(round.seen).max(round.seen.until(*at)) <= NEAR;
+        let restored = lock(&self.restored).filter(near);
+        restored.map_or_else(|| self.attribute.cause(round), |_| restore())
     }
 
     fn nearby(&self, moment: Moment) -> Option<String> {
@@ -86,6 +133,14 @@ impl Attribute for Evidence {
 
     fn causes(&self) -> &'static [&'static str] {
         self.attribute.causes()
+    }
+}
+
+fn restore() -> Cause {
+    Cause {
+        label: "database_restored",
+        words: "a restore of the northbound database to an older state of it".into(),
+        remedy: Some("what was made after the backup is made again; no more is to be done".into()),
     }
 }
 
@@ -116,8 +171,7 @@ struct Census {
 impl Census {
     fn change(&mut self, before: &Northbound, after: &Northbound, rows: &Rows, cluster: &str) {
         let Rows::Some(rows) = rows else {
-            *self = Self::default();
-            after.load_balancers.iter().for_each(|(_, row)| *self.of(row, cluster) += 1);
+            *self = Self::of_all(after, cluster);
             return;
         };
         for id in rows.iter().filter(|id| *id.table == *LoadBalancer::TABLE) {
@@ -129,6 +183,12 @@ impl Census {
                 *self.of(row, cluster) += 1;
             }
         }
+    }
+
+    fn of_all(nb: &Northbound, cluster: &str) -> Self {
+        let mut census = Self::default();
+        nb.load_balancers.iter().for_each(|(_, row)| *census.of(row, cluster) += 1);
+        census
     }
 
     fn of(&mut self, row: &LoadBalancer, cluster: &str) -> &mut usize {
@@ -214,6 +274,12 @@ fn is_another(before: &Northbound, after: &Northbound) -> bool {
     !before.global.is_empty() && before.global.iter().all(|(uuid, _)| after.global.get(uuid).is_none())
 }
 
+/// Whether it is the same database as it was earlier: the number that writers move on has gone back.
+fn is_older(before: &Northbound, after: &Northbound) -> bool {
+    let went_back = |(uuid, was): (Uuid, &Arc<Global>)| after.global.get(uuid).is_some_and(|is| is.nb_cfg < was.nb_cfg);
+    before.global.iter().any(went_back)
+}
+
 /// Whether no row of before is there any more, as in a database that was rebuilt before we saw it empty.
 fn nothing_stayed(before: &Northbound, after: &Northbound) -> bool {
     fn stays<R: Row>(before: &Table<R>, after: &Table<R>) -> bool {
@@ -242,6 +308,8 @@ fn only_in<'a, R: Row>(
 
 #[cfg(test)]
 mod tests {
+    use groundcrew_core::key::ServiceKey;
+    use groundcrew_core::provider::Owner;
     use ovsdb_client::{Touched, apply};
     use serde_json::{Value, json};
 
@@ -394,5 +462,74 @@ mod tests {
         let back = json!({ "Logical_Router": { id(7): named("shop") } });
         let shift = enter(&mut ledger, &mut nb, &back).unwrap();
         assert!(shift.emptied && shift.recreated.is_empty());
+    }
+
+    /// Remembers what it was shown.
+    #[derive(Default)]
+    struct Witness(Mutex<Vec<Shift>>);
+
+    impl Attribute for Witness {
+        fn observe(&self, shift: &Shift, _: Moment) {
+            lock(&self.0).push(shift.clone());
+        }
+
+        fn cause(&self, _: &Round) -> Cause {
+            Cause::unknown()
+        }
+    }
+
+    fn evidence() -> (Arc<Witness>, Evidence) {
+        let witness = Arc::new(Witness::default());
+        (witness.clone(), Evidence::new(witness, "c1".into()))
+    }
+
+    #[test]
+    fn an_older_state_of_the_database_that_is_put_back_is_a_restore_though_all_keep_their_ids() {
+        let with_cfg = |n: i64| {
+            let mut nb = full();
+            taken(&mut nb, &json!({ "NB_Global": { id(8): { "insert": { "nb_cfg": n } } } }));
+            nb
+        };
+        let after = |n: i64| {
+            let mut nb = with_cfg(n);
+            taken(&mut nb, &json!({ "Load_Balancer": { id(2): gone() } }));
+            nb
+        };
+        let round = |seen| Round { seen, drifts: Vec::new() };
+        for (before, after, label) in [(7, 7, "unknown_writer"), (7, 8, "unknown_writer"), (7, 5, "database_restored")]
+            .map(|(was, is, label)| (with_cfg(was), after(is), label))
+        {
+            assert_eq!(is_older(&before, &after), label == "database_restored");
+            let (_, evidence) = evidence();
+            let restored = is_older(&before, &after).then(Moment::now);
+            *lock(&evidence.restored) = restored;
+            assert_eq!(evidence.cause(&round(Moment::now())).label, label);
+            let later = Moment::now() + Duration::from_secs(10);
+            assert_eq!(evidence.cause(&round(later)).label, "unknown_writer", "it is long over");
+        }
+        let mut rebuilt = Northbound::default();
+        taken(&mut rebuilt, &json!({ "NB_Global": { id(18): { "insert": { "nb_cfg": 0 } } } }));
+        assert!(!is_older(&with_cfg(7), &rebuilt), "another database");
+    }
+
+    #[test]
+    fn what_is_gone_at_the_start_is_shown_once_and_what_is_new_is_not() {
+        let living = |n: u128| Living {
+            owner: Owner { key: ServiceKey::new("shop", n.to_string()), uid: Uuid::from_u128(n) },
+            addresses: Vec::new(),
+        };
+        let swept = Shift { ours_removed: 1, ours_left: 2, native_left: 1, others_left: 1, ..Shift::default() };
+        for (was_led, emptied) in [(true, false), (false, true)] {
+            let (witness, evidence) = evidence();
+            evidence.starts(&[living(1), living(7)], &full(), was_led);
+            evidence.starts(&[], &full(), true);
+            evidence.started();
+            evidence.started();
+            assert_eq!(*lock(&witness.0), [Shift { emptied, unseen: true, ..swept.clone() }]);
+        }
+        let (witness, evidence) = evidence();
+        evidence.starts(&[living(1)], &full(), true);
+        evidence.started();
+        assert_eq!(*lock(&witness.0), []);
     }
 }

@@ -185,6 +185,30 @@ async fn a_restored_database_is_brought_up_to_date_and_written_by_its_leader() {
 }
 
 #[tokio::test]
+async fn an_older_file_of_the_database_that_is_put_back_is_completed_and_nobody_is_blamed() {
+    let project = Project::new("older").await;
+    let mut northbound = project.northbound().await;
+    project.pool(8).await;
+    let controller = project.controller(&northbound).await;
+    project.served("old").await;
+    let scratch = Scratch::new("older").unwrap();
+    northbound.copy(&scratch.join("nb")).unwrap();
+    project.served("new").await;
+    let before = rows(&northbound).await;
+    northbound.put_back(&scratch.join("nb")).await.unwrap();
+    let repaired = r#"groundcrew_drift_repaired_total{cause="database_restored",kind="row_missing"}"#;
+    groundcrew_testkit::eventually("it is told", crate::harness::SOON, async || {
+        let (_, page) = crate::harness::get(controller.admin, "/metrics").await?;
+        anyhow::ensure!(page.lines().any(|line| line == format!("{repaired} 1")), "{page}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    assert_eq!(rows(&northbound).await, before);
+    controller.stop().await;
+}
+
+#[tokio::test]
 async fn an_emptied_database_is_filled_again() {
     let project = Project::new("emptied").await;
     let mut northbound = project.northbound().await;

@@ -242,6 +242,19 @@ impl Northbound {
         output_with_input(restore, contents.into()).await.map(drop)
     }
 
+    /// Copies the file of a standalone server as it is, ids and all.
+    pub fn copy(&self, to: &Path) -> Result<()> {
+        fs::copy(self.database(0), to).map(drop).with_context(|| format!("copy to {}", to.display()))
+    }
+
+    /// Puts such a copy in the place of the file: every row that it has keeps its UUID.
+    pub async fn put_back(&mut self, copy: &Path) -> Result<()> {
+        ensure!(self.members[0].raft.is_none(), "only the file of a standalone server can be put back");
+        self.stop(0, Signal::SIGTERM).await?;
+        fs::copy(copy, self.database(0)).with_context(|| format!("copy {}", copy.display()))?;
+        self.restart(0).await
+    }
+
     /// Converts the database to another schema, as an upgrade of OVN does.
     pub async fn convert(&self, schema: &Path) -> Result<()> {
         let mut convert = self.client("convert", &self.remotes())?;
