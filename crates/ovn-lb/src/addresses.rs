@@ -9,6 +9,7 @@
 
 mod book;
 mod eip;
+mod lack;
 mod nodes;
 mod pool;
 mod report;
@@ -45,6 +46,7 @@ use crate::kube_ovn::KubeOvn;
 use crate::projects::Projects;
 use book::{Book, Promise};
 use eip::{Reader, Seen, Whose};
+use lack::Lack;
 use report::Reports;
 
 pub(crate) use book::{Made, Need};
@@ -98,8 +100,8 @@ struct State {
     book: Book,
     /// When the list began that the watch goes on from.
     listed_since: Option<Moment>,
-    /// Services that got no address. They look again when one may have become free.
-    waiting: BTreeSet<ServiceKey>,
+    /// Services that got no address, or not of each family. They look again when one may have become free.
+    waiting: BTreeMap<ServiceKey, Option<Lack>>,
     /// Likewise the tenants' own.
     unserved: BTreeSet<EipKey>,
     reports: Reports,
@@ -140,7 +142,7 @@ impl Addresses {
         let state = Mutex::new(State {
             book,
             listed_since: None,
-            waiting: BTreeSet::new(),
+            waiting: BTreeMap::new(),
             unserved: BTreeSet::new(),
             reports: Reports::new(pools),
             version: 0,
@@ -235,16 +237,16 @@ impl Addresses {
         Ok(held)
     }
 
-    /// The addresses of this Service, written down.
+    /// The addresses of this Service, written down: of each family, or of those that it can do with for now.
     pub(crate) async fn hold(&self, ask: &AddressAsk, term: &Term) -> Result<Vec<IpAddr>, Error> {
         // It waits from before it asks: an address that becomes free meanwhile wakes it.
-        self.lock().waiting.insert(ask.owner.key.clone());
+        self.lock().waiting.entry(ask.owner.key.clone()).or_default();
         let left = self.lock().book.unbind(ask);
         for key in &left {
             self.store(key, term).await?;
         }
-        let keys = self.promise(ask, term).await?;
-        self.lock().waiting.remove(&ask.owner.key);
+        let (keys, refused) = self.promise(ask, term).await?;
+        self.note(ask, refused);
         for key in &keys {
             self.safeguard(key, term).await;
             self.store(key, term).await?;
@@ -253,22 +255,41 @@ impl Addresses {
         Ok(keys.iter().filter_map(|key| state.book.address(key)).collect())
     }
 
-    /// One `EIp` for each family that is asked for: the same ones every time.
-    async fn promise(&self, ask: &AddressAsk, term: &Term) -> Result<Vec<EipKey>, Error> {
+    /// One `EIp` for each family that is asked for, the same ones every time; and what was refused to who can do without.
+    async fn promise(&self, ask: &AddressAsk, term: &Term) -> Result<(Vec<EipKey>, Option<(Family, Error)>), Error> {
         let annotation = |name: &str| ask.annotations.get(name).map(|value| &**value);
         let network_type = self.network_type(&ask.owner.key.namespace, annotation(EXTERNAL_NETWORK_TYPE));
-        let mut keys = Vec::new();
+        let (mut keys, mut refused) = (Vec::new(), None);
         for family in Family::in_order(ask.families) {
-            keys.push(match (self.ask_book(ask, *family, network_type.as_deref())?, &self.kube_ovn) {
-                (Promise::Kept(key), _) => key,
-                (Promise::Needs(need), Some(kube_ovn)) => {
-                    let (name, address) = self.reserve(&ask.owner, &need, kube_ovn, term).await?;
-                    self.lock().book.reserve(&ask.owner, address, name)?
+            match self.promise_of(ask, *family, network_type.as_deref(), term).await {
+                Ok(key) => keys.push(key),
+                Err(error) if refused.is_none() && lack::is_bearable(ask, *family, &error) => {
+                    refused = Some((*family, error));
                 }
-                (Promise::Needs(need), None) => self.lock().book.assign(&ask.owner, &need, Moment::now())?,
-            });
+                Err(error) => return Err(error),
+            }
         }
-        Ok(keys)
+        match refused {
+            Some((_, error)) if keys.is_empty() => Err(error),
+            refused => Ok((keys, refused)),
+        }
+    }
+
+    async fn promise_of(
+        &self,
+        ask: &AddressAsk,
+        family: Family,
+        network_type: Option<&str>,
+        term: &Term,
+    ) -> Result<EipKey, Error> {
+        match (self.ask_book(ask, family, network_type)?, &self.kube_ovn) {
+            (Promise::Kept(key), _) => Ok(key),
+            (Promise::Needs(need), Some(kube_ovn)) => {
+                let (name, address) = self.reserve(&ask.owner, &need, kube_ovn, term).await?;
+                self.lock().book.reserve(&ask.owner, address, name)
+            }
+            (Promise::Needs(need), None) => self.lock().book.assign(&ask.owner, &need, Moment::now()),
+        }
     }
 
     fn ask_book(&self, ask: &AddressAsk, family: Family, network_type: Option<&str>) -> Result<Promise, Error> {
@@ -287,7 +308,9 @@ impl Addresses {
 
     /// The addresses of this Service if all is written down already; no I/O.
     pub(crate) fn settled(&self, ask: &AddressAsk) -> Option<Vec<IpAddr>> {
-        let settled = self.lock().book.settled(ask)?;
+        let state = self.lock();
+        let settled = state.book.settled(ask, state.lacking(ask))?;
+        drop(state);
         self.are_kept(ask, &settled).then_some(settled)
     }
 
@@ -370,15 +393,20 @@ impl Addresses {
 
     /// An address may have become free.
     fn wake_waiting(&self, state: &mut State) {
-        self.wake(std::mem::take(&mut state.waiting));
+        self.wake(std::mem::take(&mut state.waiting).into_keys());
         self.tenants.add_all(std::mem::take(&mut state.unserved));
     }
 
     /// An `EIp` that Services may name has changed.
     fn wake_namespace(&self, state: &mut State, namespace: &Arc<str>) {
         let first = ServiceKey::new(namespace.clone(), "");
-        let woken: Vec<_> =
-            state.waiting.range(first..).take_while(|key| key.namespace == *namespace).cloned().collect();
+        let woken: Vec<_> = state
+            .waiting
+            .range(first..)
+            .map(|(key, _)| key)
+            .take_while(|key| key.namespace == *namespace)
+            .cloned()
+            .collect();
         for key in &woken {
             state.waiting.remove(key);
         }

@@ -335,6 +335,10 @@ impl LoadBalancers for Ovn {
             return Verdict::Same(self.reachable(want, Vec::new()));
         }
         let settled = self.addresses.settled(&want.ask);
+        if settled.is_none() && self.begun.borrow().is_some() && self.addresses.is_to_ask(&want.ask) {
+            // Whether it differs is known once somebody has asked: there may be nothing more for it.
+            return Verdict::Unknown;
+        }
         let (router, switch) = (self.site.router_of(&key.namespace), self.site.switch_of(&key.namespace));
         let question = Question { uid: *uid, fingerprint, router: &router, switch: &switch, addresses, nb: &nb };
         // What is said about addresses at kube-ovn, and about routes, is no part of the memo.

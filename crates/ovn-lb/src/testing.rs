@@ -48,6 +48,7 @@ pub(crate) fn ask(owner: &Owner, families: Families) -> AddressAsk {
         owner: owner.clone(),
         families,
         requested: vec![],
+        one_is_enough: false,
         share_with: None,
         current: vec![],
         annotations: Arc::default(),

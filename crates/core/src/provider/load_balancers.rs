@@ -59,6 +59,8 @@ pub struct AddressAsk {
     pub owner: Owner,
     /// One address is wanted for each of these families, in this order.
     pub families: Families,
+    /// Of two families one may do where the other has no address to give (`PreferDualStack`).
+    pub one_is_enough: bool,
     /// Addresses that the user asked for by number, at most one a family. Empty: any.
     pub requested: Vec<IpAddr>,
     /// The Service whose address this one shares. Its ports were found free of conflict.

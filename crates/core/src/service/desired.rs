@@ -31,6 +31,7 @@ pub(crate) fn desired(
         ask: AddressAsk {
             owner: service.owner.clone(),
             families: service.families,
+            one_is_enough: service.one_is_enough,
             requested: service.requested.to_vec(),
             share_with,
             current: addresses.clone(),

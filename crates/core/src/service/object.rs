@@ -48,6 +48,8 @@ pub(crate) struct Service {
     pub(crate) paused: bool,
     pub(crate) ports: Box<[Port]>,
     pub(crate) families: Families,
+    /// Of two families it takes one where there is no more.
+    pub(crate) one_is_enough: bool,
     pub(crate) requested: Box<[IpAddr]>,
     pub(crate) group: Option<Group>,
     pub(crate) traffic_policy: TrafficPolicy,
@@ -205,6 +207,7 @@ pub(crate) fn service(from: &wire::Service, reads: Reads, strings: &mut Strings)
         paused: annotation(names::PAUSED) == Some("true"),
         ports: ports(spec, strings),
         families: families(spec),
+        one_is_enough: spec.ip_family_policy.as_deref() == Some("PreferDualStack"),
         requested,
         group: annotation(names::SHARING_KEY).map(|key| Group::Key(strings.share(key))),
         traffic_policy: match spec.external_traffic_policy.as_deref() {

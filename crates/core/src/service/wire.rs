@@ -30,6 +30,7 @@ pub(crate) struct ServiceSpec {
     pub(crate) load_balancer_ip: Option<String>,
     pub(crate) load_balancer_source_ranges: Option<Vec<String>>,
     pub(crate) ip_families: Option<Vec<String>>,
+    pub(crate) ip_family_policy: Option<String>,
     pub(crate) external_traffic_policy: Option<String>,
     pub(crate) session_affinity: Option<String>,
     pub(crate) session_affinity_config: Option<core::SessionAffinityConfig>,

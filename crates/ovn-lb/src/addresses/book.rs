@@ -497,9 +497,11 @@ impl Book {
         Some((stored.uid, stored.resource_version.to_string()))
     }
 
-    /// The addresses that are held and written down for this wish, in its order. `None` if any is missing.
-    pub(crate) fn settled(&self, ask: &AddressAsk) -> Option<Vec<IpAddr>> {
-        let each = Family::in_order(ask.families).iter().map(|family| {
+    /// The addresses that are held and written down for this wish, in its order. `None` if any is missing but one of the
+    /// family that it lacks.
+    pub(crate) fn settled(&self, ask: &AddressAsk, lacking: Option<Family>) -> Option<Vec<IpAddr>> {
+        let wanted = Family::in_order(ask.families).iter().filter(|family| lacking != Some(**family));
+        let each = wanted.map(|family| {
             // Who never led does not know the uids of all users, but sees what is published.
             let published = || {
                 let address = ask.current.iter().find(|address| Family::of(**address) == *family)?;

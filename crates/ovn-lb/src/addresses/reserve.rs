@@ -10,6 +10,7 @@ use groundcrew_core::provider::{AddressAsk, Caveat, Owner, Wanted};
 
 use super::book::{Made, Need};
 use super::eip::EipKey;
+use super::lack::Lack;
 use super::{Addresses, State};
 use crate::error::Error;
 use crate::kube_ovn::KubeOvn;
@@ -61,8 +62,9 @@ impl Addresses {
 
     /// What the user should know about the addresses of this Service; no I/O.
     pub(crate) fn caveats(&self, ask: &AddressAsk) -> Vec<Caveat> {
-        let Some(kube_ovn) = &self.kube_ovn else { return Vec::new() };
-        self.made(ask, &ask.current).iter().filter_map(|made| kube_ovn.caveat(made)).collect()
+        let lack = self.lock().lack(ask).map(Lack::caveat);
+        let Some(kube_ovn) = &self.kube_ovn else { return lack.into_iter().collect() };
+        self.made(ask, &ask.current).iter().filter_map(|made| kube_ovn.caveat(made)).chain(lack).collect()
     }
 
     /// What keeps the backends of this Service from answering on its addresses; no I/O.
@@ -133,6 +135,9 @@ impl Addresses {
         if self.lock().book.is_tenants(&key) {
             self.tenants.add(key);
         }
+        // What it lacks may be there now.
+        state.waiting.remove(&owner);
+        drop(state);
         self.wake([owner]);
     }
 
@@ -155,7 +160,12 @@ impl Addresses {
 
     /// All of a namespace look again.
     pub(crate) fn wake_project(&self, namespace: &str) {
-        let services = services_of(&self.lock(), namespace);
+        let mut state = self.lock();
+        let services = services_of(&state, namespace);
+        for service in &services {
+            state.waiting.remove(service);
+        }
+        drop(state);
         self.wake(services);
     }
 
@@ -169,6 +179,6 @@ fn backends(want: &Wanted) -> BTreeSet<IpAddr> {
 }
 
 fn services_of(state: &State, namespace: &str) -> Vec<ServiceKey> {
-    let waiting = state.waiting.iter().filter(|key| *key.namespace == *namespace).cloned();
+    let waiting = state.waiting.keys().filter(|key| *key.namespace == *namespace).cloned();
     state.book.services_of(namespace).chain(waiting).collect()
 }

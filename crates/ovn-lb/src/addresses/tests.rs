@@ -161,7 +161,7 @@ impl World {
             self.store(key);
         }
         let addresses: Vec<_> = keys.iter().map(|key| self.book.address(key).unwrap()).collect();
-        assert_eq!(self.book.settled(ask), Some(addresses.clone()), "what was written is settled");
+        assert_eq!(self.book.settled(ask, None), Some(addresses.clone()), "what was written is settled");
         let living = Living { owner: ask.owner.clone(), addresses: addresses.clone() };
         self.published.insert(ask.owner.key.clone(), living);
         Ok(addresses)
@@ -431,7 +431,7 @@ fn a_second_look_and_a_restart_write_nothing() {
     let writes = world.writes;
     assert_eq!(world.hold(&ask).unwrap(), first);
     world.restart();
-    assert_eq!(world.book.settled(&ask), Some(first.clone()));
+    assert_eq!(world.book.settled(&ask, None), Some(first.clone()));
     assert_eq!(world.hold(&ask).unwrap(), first);
     assert_eq!(world.writes, writes);
 }

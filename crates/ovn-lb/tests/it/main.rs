@@ -6,6 +6,7 @@ mod data_path_ranges;
 mod drift;
 mod drift_faults;
 mod eips;
+mod families;
 mod faults;
 mod fence;
 mod groups;

@@ -287,7 +287,7 @@ async fn a_living_address_survives_its_pool_its_eip_and_a_restart() {
 }
 
 /// The virtual addresses of all rows with their backends.
-async fn vips(northbound: &Northbound) -> BTreeMap<String, String> {
+pub(crate) async fn vips(northbound: &Northbound) -> BTreeMap<String, String> {
     let said = northbound.nbctl(["--format=json", "--columns=vips", "list", "Load_Balancer"]).await.unwrap();
     let table: Value = serde_json::from_str(&said).unwrap();
     let rows = table["data"].as_array().unwrap().iter().flat_map(|row| row[0][1].as_array().unwrap());

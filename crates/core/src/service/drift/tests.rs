@@ -22,6 +22,7 @@ fn wanted() -> Wanted {
         owner: owner("web"),
         families: Families::V4,
         requested: Vec::new(),
+        one_is_enough: false,
         share_with: None,
         current: Vec::new(),
         annotations: Arc::default(),

@@ -185,7 +185,7 @@ impl Pair {
         if keys.iter().all(|key| self.store(key, &mut writes)) {
             let book = &self.books[self.leader];
             let addresses: Vec<_> = keys.iter().filter_map(|key| book.address(key)).collect();
-            assert_eq!(book.settled(&ask), Some(addresses.clone()), "what was written is settled");
+            assert_eq!(book.settled(&ask, None), Some(addresses.clone()), "what was written is settled");
             assert!(ask.current.is_empty() || ask.current == addresses, "a living address changed");
             self.published.insert(service, addresses);
         }

@@ -32,7 +32,7 @@ fn the_new_one_shares_and_the_old_one_cannot_take_it_from_him() {
         }
         assert!(world.book.owned().all(|(_, owner)| owner != a1), "it is not an orphan of the old one");
         assert!(world.book.leave(&a1, world.now).is_empty());
-        assert_eq!(world.book.settled(&world.ask(&a2, Families::V4)), Some(vec![address]));
+        assert_eq!(world.book.settled(&world.ask(&a2, Families::V4), None), Some(vec![address]));
     }
     world.release(&b);
     let c = owner("c", 4);
@@ -58,7 +58,7 @@ fn a_follower_sees_that_the_new_one_is_served() {
     for eip in world.eips.values() {
         follower.observe(read(eip));
     }
-    assert_eq!(follower.settled(&world.ask(&a2, Families::V4)), Some(vec![address]));
+    assert_eq!(follower.settled(&world.ask(&a2, Families::V4), None), Some(vec![address]));
 }
 
 #[test]

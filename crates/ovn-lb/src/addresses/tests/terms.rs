@@ -60,7 +60,7 @@ fn a_follower_learns_the_address_of_an_eip_that_it_saw_being_made() {
     follower.observe(seen(&world, &v4("web")));
     assert_eq!(follower.address(&v4("web")).unwrap().to_string(), "192.0.2.1");
     let ask = world.ask(&testing::owner("shop", "web"), Families::V4);
-    assert_eq!(follower.settled(&ask), world.book.settled(&ask));
+    assert_eq!(follower.settled(&ask, None), world.book.settled(&ask, None));
     // Written down and not published yet: it is not free, whoever leads.
     world.published.clear();
     world.replaced_by(follower);
