@@ -451,6 +451,9 @@ impl Book {
             (Whose::Service(owner), None) => {
                 Some(Write::Create(Box::new(eip::object(key, owner, &self.reader.cluster))))
             }
+            (Whose::Service(owner), Some(seen)) if seen.unmarked => {
+                Some(Write::Marks(eip::mark(seen, owner, &self.reader.cluster)))
+            }
             (Whose::Service(_), Some(seen)) => status(seen),
             (Whose::Tenant | Whose::Nobody, Some(seen)) if seen.deleting => {
                 if seen.finalizer && holding.is_unused() {
@@ -509,7 +512,7 @@ impl Book {
             };
             let key = self.held(&ask.owner, *family).or_else(published)?;
             let holding = self.holdings.get(&key)?;
-            let settled = holding.stored.as_ref().is_some_and(|seen| seen.says == holding.should);
+            let settled = holding.stored.is_some() && !holding.is_stored_otherwise();
             holding.should.address.filter(|_| settled)
         });
         each.collect()

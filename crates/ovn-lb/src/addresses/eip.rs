@@ -18,7 +18,7 @@ use super::pool::Family;
 use crate::few::Few;
 use crate::marks;
 
-pub(crate) use write::{claim, let_go, object, owners, status, without_finalizer};
+pub(crate) use write::{claim, let_go, mark, object, owners, status, without_finalizer};
 
 /// Namespace and name of an `EIp`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,6 +106,8 @@ pub(crate) struct Seen {
     pub(crate) delete_released: bool,
     pub(crate) whose: Whose,
     pub(crate) says: Says,
+    /// Somebody took our marks off one that we made: they are put back.
+    pub(crate) unmarked: bool,
     /// What only those that we did not make have.
     pub(crate) wish: Option<Box<Wish>>,
 }
@@ -171,6 +173,7 @@ pub(crate) fn read(eip: &EIp, reader: &Reader) -> Option<Seen> {
             others,
             trouble,
         },
+        unmarked: false,
         wish,
     })
 }

@@ -92,7 +92,7 @@ impl Holding {
     }
 
     pub(super) fn is_stored_otherwise(&self) -> bool {
-        self.stored.as_ref().is_some_and(|seen| seen.says != self.should)
+        self.stored.as_ref().is_some_and(|seen| seen.says != self.should || seen.unmarked)
     }
 
     /// The Services that it says use it, or should say. One that has left is among them until that is written: the one

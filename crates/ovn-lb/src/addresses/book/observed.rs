@@ -45,7 +45,7 @@ impl Book {
     }
 
     /// Takes what the API server has; returns the Services that must look again.
-    pub(crate) fn observe(&mut self, seen: Seen) -> Vec<ServiceKey> {
+    pub(crate) fn observe(&mut self, mut seen: Seen) -> Vec<ServiceKey> {
         let key = seen.key.clone();
         self.readable(&key);
         if self.gone.contains(&seen.uid) {
@@ -57,8 +57,12 @@ impl Book {
                 return Vec::new();
             }
             if self.begun && holding.made_for().is_some() && seen.whose != holding.whose {
-                // Somebody else's under the name of ours. It is not written to, and whoever needs the name is told.
-                return Vec::new();
+                if known.is_none_or(|known| known.uid != seen.uid) {
+                    // Somebody else's under the name of ours. It is not written to, and whoever needs the name is told.
+                    return Vec::new();
+                }
+                // The very one that we made, whatever is written on it now.
+                (seen.whose, seen.unmarked) = (holding.whose.clone(), true);
             }
         } else {
             if seen.is_let_go() && matches!(seen.whose, Whose::Service(_) | Whose::Tenant) {
@@ -81,8 +85,9 @@ impl Book {
     /// Whether somebody else's has the name of one that we make.
     pub(crate) fn is_in_the_way(&self, found: &EIp) -> bool {
         let Some(seen) = eip::read(found, &self.reader) else { return true };
-        let holding = self.holdings.get(&seen.key);
-        holding.is_some_and(|holding| holding.made_for().is_some() && holding.whose != seen.whose)
+        let Some(holding) = self.holdings.get(&seen.key) else { return false };
+        let is_known = holding.stored.as_ref().is_some_and(|known| known.uid == seen.uid);
+        holding.made_for().is_some() && holding.whose != seen.whose && !is_known
     }
 
     /// The object with this uid is gone; returns the Services that must look again. While somebody uses the address it

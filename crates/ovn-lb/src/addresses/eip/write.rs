@@ -1,5 +1,7 @@
 //! What is written to an `EIp`. Every patch carries the version that it is based on. Pure.
 
+use std::collections::BTreeMap;
+
 use groundcrew_api::eip::{EIp, EIpOwner, EIpSpec, OwnershipType};
 use groundcrew_api::names::{annotation, condition, finalizer, label};
 use groundcrew_core::provider::Owner;
@@ -13,12 +15,27 @@ pub(crate) fn object(key: &EipKey, owner: &Owner, cluster: &str) -> EIp {
     let mut eip = EIp::new(&key.name, EIpSpec::default());
     let meta = &mut eip.metadata;
     meta.namespace = Some(key.namespace.to_string());
-    meta.labels = Some(
-        [(label::CLUSTER.to_owned(), cluster.to_owned()), (label::OWNER_UID.to_owned(), owner.uid.to_string())].into(),
-    );
+    meta.labels = Some(labels(owner, cluster));
     meta.annotations = Some([(annotation::OWNER.to_owned(), owner.key.to_string())].into());
     meta.finalizers = Some(vec![finalizer::EIP.to_owned()]);
     eip
+}
+
+fn labels(owner: &Owner, cluster: &str) -> BTreeMap<String, String> {
+    [(label::CLUSTER.to_owned(), cluster.to_owned()), (label::OWNER_UID.to_owned(), owner.uid.to_string())].into()
+}
+
+/// The merge patch that puts our marks back on one that we made.
+pub(crate) fn mark(seen: &Seen, owner: &Owner, cluster: &str) -> Value {
+    let finalizers: Vec<_> = others(seen).chain([finalizer::EIP]).collect();
+    json!({
+        "metadata": {
+            "resourceVersion": seen.resource_version,
+            "labels": labels(owner, cluster),
+            "annotations": { annotation::OWNER: owner.key.to_string() },
+            "finalizers": finalizers,
+        }
+    })
 }
 
 /// The merge patch that makes the status of one that we serve say this.
