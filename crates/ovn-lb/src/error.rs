@@ -61,6 +61,13 @@ pub(crate) enum Error {
 
     #[error("no address is free for namespace {namespace}: {why}")]
     PoolEmpty { namespace: String, pools: usize, why: String },
+    /// The same, but one is free after a while.
+    #[error("no address is free for namespace {namespace}: {why}")]
+    PoolRests { namespace: String, why: String, left: Duration },
+    #[error(
+        "AddressPool {pool} gives out no new address, because what it excludes cannot be read; correct it: {lines}"
+    )]
+    PoolClosed { pool: String, lines: String },
     #[error("namespace {namespace} has as many addresses of {pool} as it may, {limit}; give one back first")]
     LimitReached { namespace: String, pool: String, limit: u32 },
     #[error("{address} is held by {holder}")]
@@ -146,7 +153,8 @@ impl From<Error> for ProviderError {
             Error::OddRequest { .. } => (ErrorKind::Invalid, None),
             // Nobody has to go for this one; somebody has to make a pool, or name another network.
             Error::PoolEmpty { pools: 0, .. } => (ErrorKind::Quota, Some("NoPool")),
-            Error::PoolEmpty { .. } => (ErrorKind::Quota, Some("PoolEmpty")),
+            Error::PoolEmpty { .. } | Error::PoolRests { .. } => (ErrorKind::Quota, Some("PoolEmpty")),
+            Error::PoolClosed { .. } => (ErrorKind::Quota, Some("PoolClosed")),
             Error::LimitReached { .. } => (ErrorKind::Quota, Some("LimitReached")),
             Error::AddressTaken { .. } => (ErrorKind::Quota, Some("AddressTaken")),
             Error::AddressRests { .. } => (ErrorKind::Quota, Some("AddressRests")),
@@ -173,7 +181,9 @@ impl From<Error> for ProviderError {
         if let Some(reason) = reason {
             provider = provider.with_reason(reason);
         }
-        if let Error::AddressRests { left, .. } | Error::OvnEipPending { left, .. } = error {
+        if let Error::AddressRests { left, .. } | Error::PoolRests { left, .. } | Error::OvnEipPending { left, .. } =
+            error
+        {
             provider = provider.with_retry_after(left);
         }
         provider

@@ -21,7 +21,7 @@ use ovsdb_client::StrMap;
 use tokio::sync::{broadcast, watch};
 use tracing::{debug, info};
 
-use crate::addresses::{Addresses, bound_to, may_be_others, taken};
+use crate::addresses::{Addresses, bound_to, may_be_others};
 use crate::commit::{Committer, present_epoch};
 use crate::contest::{self, contest};
 use crate::desired::{Desired, Site, desired};
@@ -237,8 +237,9 @@ impl LoadBalancers for Ovn {
         drop(nb);
         // First the epoch: from here on no write of an older term can follow what is read next.
         self.committer.begin(term).await?;
-        self.addresses.avoid(taken(&*self.view.now()?, &self.site.cluster));
         self.addresses.begin(term, living).await?;
+        // After it: whose addresses our own rows have is known now.
+        self.addresses.avoid(&*self.view.now()?, &self.site.cluster);
         self.begun.send_replace(Some(term.clone()));
         self.addresses.begun(living);
         self.evidence.started();
@@ -420,7 +421,7 @@ impl LoadBalancers for Ovn {
         let rows = self.view.replica.changes().into_stream().flat_map(move |changed| {
             let mut look = looks(&changed.before, &changed.after, &changed.rows, &cluster, &waiting);
             let in_passing = unseen.passed(changed.after.generation(), &mut look);
-            if may_be_others(&changed, &cluster) {
+            if may_be_others(&changed, &cluster) || addresses.may_be_strays(&changed, &cluster) {
                 addresses.others.notify_one();
             }
             // What our own writes changed is evidence of nobody.

@@ -7,6 +7,7 @@ mod binding;
 mod holding;
 mod observed;
 mod reserved;
+mod shortage;
 mod survey;
 mod tenant;
 
@@ -53,6 +54,8 @@ pub(crate) struct Book {
     resting: BTreeMap<IpAddr, Moment>,
     /// What is taken by something in OVN that is no `EIp`.
     taken: Taken,
+    /// What load balancers of ours have and no `EIp`, and the one that each belongs on where the marks say so.
+    strays: BTreeMap<IpAddr, Option<EipKey>>,
     /// What the cluster's own nodes have.
     nodes: BTreeSet<IpAddr>,
     /// `EIp`s that cannot be read, and the address that each seems to hold.
@@ -107,31 +110,12 @@ impl Book {
             by_service: BTreeMap::new(),
             resting: BTreeMap::new(),
             taken: Taken::new(),
+            strays: BTreeMap::new(),
             nodes: BTreeSet::new(),
             unread: BTreeMap::new(),
             gone: BTreeSet::new(),
             last: BTreeMap::new(),
         }
-    }
-
-    /// Whether anything changed. What was given out before stays given out.
-    pub(crate) fn avoid(&mut self, taken: Taken) -> bool {
-        std::mem::replace(&mut self.taken, taken) != self.taken
-    }
-
-    /// The same for what the nodes have.
-    pub(crate) fn avoid_nodes(&mut self, nodes: BTreeSet<IpAddr>) -> bool {
-        std::mem::replace(&mut self.nodes, nodes) != self.nodes
-    }
-
-    /// What has this address though no `EIp` says so.
-    fn taken_by(&self, address: IpAddr) -> Option<&'static str> {
-        let node = || self.nodes.contains(&address).then_some("a node of the cluster");
-        let unread = || {
-            let held = self.unread.values().any(|held| *held == Some(address));
-            held.then_some("an EIp that cannot be read")
-        };
-        self.taken.get(&address).copied().or_else(node).or_else(unread)
     }
 
     /// There is an `EIp` of this name that cannot be read.
@@ -270,7 +254,7 @@ impl Book {
                 return Err(Error::AddressOutside { address, namespace: namespace.to_owned() });
             };
             self.check_free(address, namespace)?;
-            self.check_not_taken(address)?;
+            self.check_not_taken(address, eip)?;
             self.check_limit(namespace, pool)?;
             return match self.rests(address, now) {
                 Some(left) => Err(Error::AddressRests { address, left }),
@@ -278,7 +262,7 @@ impl Book {
             };
         }
         let is_free = |address| {
-            let taken = self.taken_by(address).is_some() || self.holders(address).next().is_some();
+            let taken = self.taken_by(address, eip).is_some() || self.holders(address).next().is_some();
             !taken && self.rests(address, now).is_none()
         };
         let open = pools.iter().filter(|pool| self.check_limit(namespace, pool).is_ok());
@@ -286,17 +270,7 @@ impl Book {
             let last = self.last.get(&(pool.name.clone(), *family)).copied();
             Some((pool.name.clone(), pool.next_free(*family, last, is_free)?))
         });
-        let Some((pool, address)) = found else {
-            for pool in pools.iter().filter(|pool| pool.has(*family)) {
-                self.check_limit(namespace, pool)?;
-            }
-            let kind = network_type.map(|network| format!(" of network type {network}")).unwrap_or_default();
-            let why = match pools.len() {
-                0 => format!("no AddressPool{kind} serves it"),
-                n => format!("no {} address is left in {n} AddressPool(s){kind}", family.word()),
-            };
-            return Err(Error::PoolEmpty { namespace: namespace.to_owned(), pools: pools.len(), why });
-        };
+        let Some((pool, address)) = found else { return Err(self.exhausted(&pools, need, now)) };
         self.last.insert((pool.clone(), *family), address);
         Ok((pool, address))
     }
@@ -322,8 +296,8 @@ impl Book {
     }
 
     /// Refuses an address that something has which is no `EIp`.
-    pub(crate) fn check_not_taken(&self, address: IpAddr) -> Result<(), Error> {
-        match self.taken_by(address) {
+    pub(crate) fn check_not_taken(&self, address: IpAddr, eip: &EipKey) -> Result<(), Error> {
+        match self.taken_by(address, eip) {
             Some(what) => Err(Error::AddressTaken { address, holder: what.to_owned() }),
             None => Ok(()),
         }

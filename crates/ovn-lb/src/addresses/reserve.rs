@@ -33,7 +33,7 @@ impl Addresses {
         if let Some(requested) = need.requested {
             let state = self.lock();
             state.book.check_unused(requested, &owner.key.namespace)?;
-            state.book.check_not_taken(requested)?;
+            state.book.check_not_taken(requested, &need.eip)?;
         }
         let (name, address) = kube_ovn.assign(owner, need, term).await?;
         // kube-ovn gives an address away while somebody uses it, once his OvnEip is deleted. He keeps it.

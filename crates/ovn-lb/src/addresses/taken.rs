@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use groundcrew_api::names::kube_ovn::is_own_load_balancer;
 use ipnet::IpNet;
-use ovsdb_client::{Changed, Row, Rows};
+use ovsdb_client::{Changed, Row, Rows, StrMap};
 use tokio_util::sync::CancellationToken;
 
 use super::Addresses;
@@ -44,8 +44,18 @@ fn foreign(row: &LoadBalancer, cluster: &str) -> Vec<IpAddr> {
     if marks::are_of(&row.external_ids, cluster) || is_own_load_balancer(&row.name) {
         return Vec::new();
     }
+    addresses(row).collect()
+}
+
+/// The addresses of a load balancer of this cluster, and whose marks it has.
+fn own<'a>(row: &'a LoadBalancer, cluster: &str) -> impl Iterator<Item = (IpAddr, &'a StrMap)> + use<'a> {
+    let is_ours = marks::are_of(&row.external_ids, cluster);
+    addresses(row).filter(move |_| is_ours).map(|address| (address, &row.external_ids))
+}
+
+fn addresses(row: &LoadBalancer) -> impl Iterator<Item = IpAddr> {
     let address = |vip: &str| vip.parse().or_else(|_| vip.parse::<SocketAddr>().map(|socket| socket.ip())).ok();
-    row.vips.iter().filter_map(|(vip, _)| address(vip)).collect()
+    row.vips.iter().filter_map(move |(vip, _)| address(vip))
 }
 
 /// What no host of a network can be: its own address, and the one for everybody.
@@ -69,17 +79,33 @@ pub(crate) fn may_be_others(changed: &Changed<Northbound>, cluster: &str) -> boo
 /// wait for nobody.
 pub(crate) async fn avoid(addresses: Arc<Addresses>, view: View, cluster: Arc<str>, stop: CancellationToken) {
     while stop.run_until_cancelled(addresses.others.notified()).await.is_some() {
-        addresses.avoid(taken(&view.replica.snapshot(), &cluster));
+        addresses.avoid(&view.replica.snapshot(), &cluster);
     }
 }
 
 impl Addresses {
-    pub(crate) fn avoid(&self, taken: Taken) {
+    pub(crate) fn avoid(&self, nb: &Northbound, cluster: &str) {
+        let taken = taken(nb, cluster);
+        let own = nb.load_balancers.iter().flat_map(|(_, row)| own(row, cluster));
         let mut state = self.lock();
-        if state.book.avoid(taken) {
+        let changed = state.book.avoid(taken);
+        if state.book.avoid_strays(own, cluster) || changed {
             self.wake_waiting(&mut state);
             self.stirred.notify_one();
         }
+    }
+
+    /// Whether a load balancer of ours may have come on an address that no `EIp` has, or gone from one.
+    pub(crate) fn may_be_strays(&self, changed: &Changed<Northbound>, cluster: &str) -> bool {
+        let Rows::Some(rows) = &changed.rows else { return true };
+        let state = self.lock();
+        rows.iter().filter(|row| *row.table == *LoadBalancer::TABLE).any(|row| {
+            let has = |nb: &Northbound, is: &dyn Fn(IpAddr) -> bool| {
+                nb.load_balancers.get(row.uuid).is_some_and(|row| own(row, cluster).any(|(address, _)| is(address)))
+            };
+            has(&changed.before, &|address| state.book.is_stray(address))
+                || has(&changed.after, &|address| state.book.would_stray(address))
+        })
     }
 }
 

@@ -417,7 +417,7 @@ fn a_released_address_rests() {
     assert_eq!(world.serve("one").unwrap(), "192.0.2.1");
     world.release(&testing::owner("shop", "one"));
     assert_eq!(world.serve("two").unwrap(), "192.0.2.2");
-    assert!(matches!(world.serve("three"), Err(Error::PoolEmpty { .. })));
+    assert!(matches!(world.serve("three"), Err(Error::PoolRests { .. })));
     world.now = world.now + REST;
     assert_eq!(world.serve("three").unwrap(), "192.0.2.1");
 }

@@ -36,6 +36,10 @@ impl EipSink {
 
     fn vanish(&self, key: &EipKey, uid: Uuid) {
         let mut state = self.addresses.lock();
+        if state.book.uid(key) == Some(uid) {
+            // Not by us: its load balancer may still answer.
+            self.addresses.others.notify_one();
+        }
         let services = state.book.vanish(key, uid, Moment::now());
         self.addresses.stirred.notify_one();
         self.addresses.wake_waiting(&mut state);

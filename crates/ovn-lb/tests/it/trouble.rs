@@ -4,7 +4,8 @@ use groundcrew_api::names::{annotation, finalizer, label};
 use groundcrew_testkit::ovn::Northbound;
 use groundcrew_testkit::{Signal, eventually};
 use kube::api::{Patch, PatchParams, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::harness::{Project, SOON, get};
 
@@ -61,6 +62,72 @@ async fn an_empty_pool_is_told_and_a_freed_or_added_address_is_given() {
     assert!(message.contains("no IPv4 address is left"), "{message}");
     project.pool(2).await;
     assert_eq!(project.until_served("second").await, project.address(2));
+}
+
+#[tokio::test]
+async fn an_eip_whose_marks_somebody_took_off_gets_them_back_and_goes_with_its_service() {
+    let project = Project::new("unmarked").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let controller = project.controller(&northbound).await;
+    project.served("web").await;
+    let name = project.eip_list().await[0].metadata.name.clone().unwrap();
+    let set = async |cluster: Value| {
+        let patch = json!({ "metadata": { "labels": { label::CLUSTER: cluster } } });
+        project.eips().patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    };
+    for cluster in [Value::Null, json!("another")] {
+        set(cluster).await;
+        eventually("the mark is back", SOON, async || {
+            let labels = project.eips().get(&name).await?.metadata.labels.unwrap_or_default();
+            anyhow::ensure!(labels.get(label::CLUSTER) == Some(&project.namespace), "{labels:?}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    }
+    set(Value::Null).await;
+    project.delete("web").await;
+    assert_eq!(project.eip_list().await.len(), 0);
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn an_address_on_which_an_orphan_of_ours_answers_is_given_to_nobody_until_it_is_gone() {
+    let project = Project::new("stray").await;
+    let northbound = project.northbound().await;
+    project.pool(1).await;
+    let (uid, vip) = (Uuid::from_u128(7).to_string(), format!("{}:80", project.address(1)));
+    let orphan = async |vip: &str| {
+        northbound.nbctl(["lb-add", "orphan", vip, "10.9.9.9:80"]).await.unwrap();
+        let marks = [
+            ("groundcrew-cluster", project.namespace.as_str()),
+            ("groundcrew-namespace", &project.namespace),
+            ("groundcrew-service", "gone"),
+            ("groundcrew-uid", &uid),
+        ];
+        let marks = marks.map(|(key, value)| format!("external_ids:{key}={value}"));
+        let set = ["set", "Load_Balancer", "orphan"].into_iter().chain(marks.iter().map(String::as_str));
+        northbound.nbctl(set).await.unwrap();
+    };
+    orphan(&vip).await;
+    let controller = project.start(&northbound.remotes(), &["--orphan-age", "1h"]).await;
+    controller.until_ready().await;
+    project.endpoints("web", 8080, &["10.1.0.41"]).await;
+    project.create("web", json!({})).await;
+    let message = project.until_reason("web", "PoolEmpty").await;
+    assert!(message.contains("whose Service is gone"), "{message}");
+    northbound.nbctl(["lb-del", "orphan"]).await.unwrap();
+    assert_eq!(project.until_served("web").await, project.address(1));
+    // One that comes later is seen as well.
+    orphan(&format!("{}:80", project.address(2))).await;
+    project.pool(2).await;
+    project.create("api", json!({ "loadBalancerIP": project.address(2) })).await;
+    let message = project.until_reason("api", "AddressTaken").await;
+    assert!(message.contains("whose Service is gone"), "{message}");
+    northbound.nbctl(["lb-del", "orphan"]).await.unwrap();
+    assert_eq!(project.until_served("api").await, project.address(2));
+    controller.stop().await;
 }
 
 #[tokio::test]

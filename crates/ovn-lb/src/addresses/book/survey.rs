@@ -77,9 +77,13 @@ impl Book {
             let within = self.by_address.range((start, first())..).take_while(|(address, _)| *address <= end);
             let held: BTreeSet<_> = within.map(|(address, _)| *address).collect();
             let in_ovn = self.taken.range(start..=end).map(|(address, _)| address);
+            let strays = self.strays.range(start..=end).map(|(address, _)| address);
             // What is living stays used, even where something else has it by now.
-            let others: BTreeSet<_> =
-                in_ovn.chain(self.nodes.range(start..=end)).filter(|address| !held.contains(address)).collect();
+            let others: BTreeSet<_> = in_ovn
+                .chain(strays)
+                .chain(self.nodes.range(start..=end))
+                .filter(|address| !held.contains(address))
+                .collect();
             used += held.len() as u128;
             kept_back += others.len() as u128;
         }

@@ -115,13 +115,13 @@ fn a_wall_clock_that_jumps_ends_no_rest_and_makes_none_longer() {
         world.serve("web").unwrap();
         world.release(&testing::owner("shop", "web"));
         report(&world, &mut told, epoch);
-        assert!(matches!(world.serve("next"), Err(Error::PoolEmpty { .. })), "it rests, whatever the clock says");
+        assert!(matches!(world.serve("next"), Err(Error::PoolRests { .. })), "it rests, whatever the clock says");
         // Whoever leads next, by the same clock, goes by what is told now.
         report(&world, &mut told, jumped);
         world.book = world.follower();
         world.book.let_rest(&told["a"].resting, world.now, jumped);
         world.begin();
-        assert!(matches!(world.serve("next"), Err(Error::PoolEmpty { .. })), "under the next leader, too");
+        assert!(matches!(world.serve("next"), Err(Error::PoolRests { .. })), "under the next leader, too");
         world.now = world.now + REST + Duration::from_secs(1);
         assert_eq!(world.serve("next").unwrap(), "192.0.2.0", "and no longer than it should");
     }

@@ -84,7 +84,7 @@ fn a_tenants_own_gets_an_address_and_keeps_it_until_it_is_deleted() {
     world.edit(vec![pool("a", &["192.0.2.1-192.0.2.1"])]);
     world.delete(&key);
     assert!(world.eips.is_empty());
-    assert!(matches!(world.serve("web"), Err(Error::PoolEmpty { pools: 1, .. })), "it rests");
+    assert!(matches!(world.serve("web"), Err(Error::PoolRests { .. })), "it rests");
     world.now = world.now + REST;
     assert_eq!(world.serve("web").unwrap(), "192.0.2.1");
 }

@@ -44,7 +44,7 @@ fn an_eip_that_is_gone_when_a_term_begins_holds_nothing() {
     let first = world.replaced_by(world.follower());
     world.release(&testing::owner("shop", "web"));
     world.replaced_by(first);
-    assert!(matches!(world.serve("other"), Err(Error::PoolEmpty { .. })), "it was released just now");
+    assert!(matches!(world.serve("other"), Err(Error::PoolRests { .. })), "it was released just now");
     world.now = world.now + REST;
     assert_eq!(world.serve("other").unwrap(), "192.0.2.1");
 }
