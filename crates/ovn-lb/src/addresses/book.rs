@@ -277,6 +277,9 @@ impl Book {
 
     /// Whether the namespace may have one more of this pool.
     fn check_limit(&self, namespace: &str, pool: &Pool) -> Result<(), Error> {
+        if !pool.unclear.is_empty() {
+            return Err(Error::PoolClosed { pool: pool.name.to_string(), lines: pool.unclear.join(", ") });
+        }
         let Some(limit) = pool.limit else { return Ok(()) };
         let first = EipKey { namespace: namespace.into(), name: "".into() };
         let near = self.holdings.range(first..).take_while(|(key, _)| *key.namespace == *namespace);

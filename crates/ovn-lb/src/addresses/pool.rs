@@ -16,6 +16,8 @@ pub(crate) enum Family {
 }
 
 impl Family {
+    const ALL: [Self; 2] = [Self::V4, Self::V6];
+
     pub(crate) fn of(address: IpAddr) -> Self {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
     }
@@ -64,6 +66,8 @@ pub(crate) struct Pool {
     pub(crate) limit: Option<u32>,
     /// Lines that cannot be used.
     pub(crate) bad: Box<[Box<str>]>,
+    /// Those of what is excluded. Nobody knows what they keep back, so nothing new is given out.
+    pub(crate) unclear: Box<[Box<str>]>,
     /// Sorted, apart from each other, without what is excluded.
     v4: Box<[RangeInclusive<u128>]>,
     v6: Box<[RangeInclusive<u128>]>,
@@ -82,8 +86,8 @@ impl Pool {
             priority,
             disabled,
         } = &pool.spec;
-        let is_bad = |line: &&String| range(Family::V4, line).is_none() && range(Family::V6, line).is_none();
-        let bad = addresses.iter().chain(excluded).filter(is_bad);
+        let bad = addresses.iter().filter(|line| Family::ALL.iter().all(|family| range(*family, line).is_none()));
+        let unclear = excluded.iter().filter(|line| Family::ALL.iter().all(|family| hole(*family, line).is_none()));
         Self {
             name: name.into(),
             priority: *priority,
@@ -92,6 +96,7 @@ impl Pool {
             network_type: external_network_type.as_deref().map(Into::into),
             limit: *per_namespace_limit,
             bad: bad.map(|line| line.as_str().into()).collect(),
+            unclear: unclear.map(|line| line.as_str().into()).collect(),
             v4: ranges(Family::V4, addresses, excluded),
             v6: ranges(Family::V6, addresses, excluded),
         }
@@ -177,7 +182,7 @@ fn ranges(family: Family, lines: &[String], excluded: &[String]) -> Box<[RangeIn
             _ => apart.push(range),
         }
     }
-    for hole in excluded.iter().filter_map(|line| range(family, line)) {
+    for hole in excluded.iter().filter_map(|line| hole(family, line)) {
         apart = apart.into_iter().flat_map(|range| without(&range, &hole)).collect();
     }
     apart.into_boxed_slice()
@@ -198,6 +203,17 @@ fn without(
 }
 
 fn range(family: Family, line: &str) -> Option<RangeInclusive<u128>> {
+    let (first, last) = ends(family, line)?;
+    (first <= last).then_some(first..=last)
+}
+
+/// What runs backward keeps back the same addresses: it is clear what was meant.
+fn hole(family: Family, line: &str) -> Option<RangeInclusive<u128>> {
+    let (first, last) = ends(family, line)?;
+    Some(first.min(last)..=first.max(last))
+}
+
+fn ends(family: Family, line: &str) -> Option<(u128, u128)> {
     let line = line.trim();
     let (first, last) = if let Some((first, last)) = line.split_once('-') {
         (first.trim().parse().ok()?, last.trim().parse().ok()?)
@@ -207,8 +223,8 @@ fn range(family: Family, line: &str) -> Option<RangeInclusive<u128>> {
         let address: IpAddr = line.parse().ok()?;
         (address, address)
     };
-    let fits = Family::of(first) == family && Family::of(last) == family && first <= last;
-    fits.then(|| number(first)..=number(last))
+    let fits = Family::of(first) == family && Family::of(last) == family;
+    fits.then(|| (number(first), number(last)))
 }
 
 #[cfg(test)]
@@ -236,6 +252,16 @@ mod tests {
         assert_eq!(all(&pool, Family::V4), ["192.0.2.1", "192.0.2.2", "192.0.2.5", "192.0.2.6"]);
         assert_eq!(all(&pool, Family::V6), ["2001:db8::10", "2001:db8::12"]);
         assert!(pool.contains("192.0.2.5".parse().unwrap()) && !pool.contains("192.0.2.3".parse().unwrap()));
+    }
+
+    #[test]
+    fn an_exclusion_that_runs_backward_keeps_back_the_same_and_one_that_cannot_be_read_is_told() {
+        let pool = |excluded| pool(&["192.0.2.1-192.0.2.4", "2001:db8::1-2001:db8::3"], excluded);
+        let backward = pool(&["192.0.2.3-192.0.2.2", "2001:db8::2-2001:db8::1"]);
+        assert_eq!(all(&backward, Family::V4), ["192.0.2.1", "192.0.2.4"]);
+        assert_eq!(all(&backward, Family::V6), ["2001:db8::3"]);
+        assert!(backward.bad.is_empty() && backward.unclear.is_empty());
+        assert_eq!(&*pool(&["192.0.2.2-2001:db8::2", "192.0.2.4"]).unclear, ["192.0.2.2-2001:db8::2".into()]);
     }
 
     #[test]

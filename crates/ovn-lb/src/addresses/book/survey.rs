@@ -121,10 +121,15 @@ impl Book {
     }
 
     fn conditions_of(&self, pool: &Pool, present: &[Condition], wall: Timestamp) -> Vec<Condition> {
-        let ready = if pool.bad.is_empty() {
-            ("True", "Usable", String::new())
-        } else {
-            ("False", "BadLine", format!("cannot be used, and is left out: {}", pool.bad.join(", ")))
+        let bad = || format!("cannot be used, and is left out: {}", pool.bad.join(", "));
+        let closed = || {
+            format!("gives out no new address, because what it excludes cannot be read: {}", pool.unclear.join(", "))
+        };
+        let ready = match (pool.unclear.is_empty(), pool.bad.is_empty()) {
+            (true, true) => ("True", "Usable", String::new()),
+            (true, false) => ("False", "BadLine", bad()),
+            (false, true) => ("False", "BadExclusion", closed()),
+            (false, false) => ("False", "BadExclusion", format!("{}; {}", closed(), bad())),
         };
         let others = self.pools.values().filter(|other| other.name != pool.name && other.overlaps(pool));
         let others: Vec<_> = others.map(|other| &*other.name).collect();
