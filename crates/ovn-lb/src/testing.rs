@@ -50,6 +50,7 @@ pub(crate) fn ask(owner: &Owner, families: Families) -> AddressAsk {
         requested: vec![],
         one_is_enough: false,
         share_with: None,
+        share_families: None,
         current: vec![],
         annotations: Arc::default(),
     }

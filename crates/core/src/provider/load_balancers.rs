@@ -65,6 +65,8 @@ pub struct AddressAsk {
     pub requested: Vec<IpAddr>,
     /// The Service whose address this one shares. Its ports were found free of conflict.
     pub share_with: Option<Owner>,
+    /// The families of which that one has an address, or asks for one. Of another family there is nothing to share.
+    pub share_families: Option<Families>,
     /// Addresses that the Service has published; living addresses do not change.
     pub current: Vec<IpAddr>,
     /// The Service's annotations under the prefixes that the provider named.
@@ -93,6 +95,12 @@ impl Families {
             Self::V6 => address.is_ipv6(),
             Self::V4V6 | Self::V6V4 => true,
         }
+    }
+
+    /// Whether there is a family in both.
+    #[must_use]
+    pub fn meet(self, other: Self) -> bool {
+        !matches!((self, other), (Self::V4, Self::V6) | (Self::V6, Self::V4))
     }
 }
 

@@ -26,6 +26,10 @@ pub(crate) fn desired(
         Place::With(owner) => (Some(owner), Vec::new()),
         Place::Refused { ports, holder } => (Some(holder), ports),
     };
+    let partner = group.iter().map(AsRef::as_ref).find(|member| share_with.as_ref() == Some(&member.owner));
+    if let Some(error) = partner.and_then(|partner| sharing::wait(service, partner)) {
+        return Err(error);
+    }
     let slices: Vec<_> = slices.collect();
     Ok(Wanted {
         ask: AddressAsk {
@@ -33,6 +37,7 @@ pub(crate) fn desired(
             families: service.families,
             one_is_enough: service.one_is_enough,
             requested: service.requested.to_vec(),
+            share_families: partner.map(|partner| partner.families),
             share_with,
             current: addresses.clone(),
             annotations: service.annotations.clone(),
@@ -53,13 +58,17 @@ pub(crate) fn desired(
 /// What keeps a Service from getting an address. One that has its address keeps it, and is served as far as it can be: a
 /// living address does not change, whatever is asked for now, and ports that nobody else has are its own.
 pub(crate) fn trouble(service: &Service, group: &[impl AsRef<Service>]) -> Option<ProviderError> {
+    let invalid = odd_request(service).map(|message| ProviderError::new(ErrorKind::Invalid, message));
+    invalid.or_else(|| sharing::conflict(service, group))
+}
+
+/// Why nobody can give a Service the addresses that it asks for.
+pub(crate) fn odd_request(service: &Service) -> Option<String> {
     let odd_family = || {
         let odd = service.requested.iter().find(|address| !service.families.contains(**address))?;
         Some(format!("{odd} is asked for, but spec.ipFamilies does not have its family"))
     };
-    let odd_request = service.odd_request.as_ref().map(ToString::to_string).or_else(odd_family);
-    let invalid = odd_request.map(|message| ProviderError::new(ErrorKind::Invalid, message));
-    invalid.or_else(|| sharing::conflict(service, group))
+    service.odd_request.as_ref().map(ToString::to_string).or_else(odd_family)
 }
 
 fn frontend(port: &Port, slices: &[&Slice]) -> Frontend {

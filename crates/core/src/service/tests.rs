@@ -1,5 +1,7 @@
 //! The promises to users as properties; then the stories that explain them.
 
+mod sharing;
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;

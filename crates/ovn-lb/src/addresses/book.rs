@@ -193,7 +193,9 @@ impl Book {
             (Some(Ok(Some(key))), Some(current)) => Some(key.clone()).filter(|key| self.address(key) == Some(current)),
             _ => None,
         };
-        let shared = ask.share_with.as_ref().filter(|_| bound.is_none()).map(|other| (other, self.held(other, family)));
+        let is_shared = ask.share_families.is_none_or(|families| Family::in_order(families).contains(&family));
+        let shared = ask.share_with.as_ref().filter(|_| bound.is_none() && is_shared);
+        let shared = shared.map(|other| (other, self.held(other, family)));
         if let Some(user) = self.stranger_on(&own, ask)
             && current.is_none()
             && bound.is_none()

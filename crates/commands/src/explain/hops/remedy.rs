@@ -5,6 +5,8 @@ pub(super) fn remedy(reason: &str) -> &'static str {
     match reason {
         "NoPool" => "make an AddressPool of this network type that serves the namespace, or label a Subnet",
         "PoolEmpty" => "free an address or add some: groundcrew pools shows what is left",
+        "PoolClosed" => "correct spec.excluded of the AddressPool: the message names the line",
+        "WaitsForShared" => "help the Service that the message names to an address, or take the sharing key away",
         "LimitReached" => {
             "delete a Service or EIp of the namespace, or raise perNamespaceLimit of the AddressPool, or the annotation \
              groundcrew.dev/per-namespace-limit of the Subnet"

@@ -24,6 +24,7 @@ fn wanted() -> Wanted {
         requested: Vec::new(),
         one_is_enough: false,
         share_with: None,
+        share_families: None,
         current: Vec::new(),
         annotations: Arc::default(),
     };

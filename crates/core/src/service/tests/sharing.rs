@@ -1,0 +1,65 @@
+//! Who waits for whose address.
+
+use super::*;
+
+/// Of one key, in the order of their names.
+fn member(name: &str, more: &Value) -> Box<Service> {
+    let mut member = raw(name, &json!({ "metadata": { "annotations": { names::SHARING_KEY: "k" } } }));
+    merge(&mut member, more);
+    Box::new(read(member))
+}
+
+fn of(families: &[&str], port: u16) -> Value {
+    json!({ "spec": { "ipFamilies": families, "ports": [{ "port": port }] } })
+}
+
+#[test]
+fn of_another_family_there_is_nothing_to_share_and_no_port_to_lose() {
+    let (v4, v6) = (member("a", &of(&["IPv4"], 80)), member("b", &of(&["IPv6"], 80)));
+    let both = member("c", &of(&["IPv4", "IPv6"], 443));
+    let group = [v4.clone(), v6.clone(), both.clone()];
+    assert_eq!(place(&v6, &group), Place::First);
+    assert_eq!(place(&both, &group), Place::With(v4.owner.clone()));
+    let wanted = desired(&both, &mut std::iter::empty(), &group, vec![]).unwrap();
+    assert_eq!(wanted.ask.share_families, Some(crate::provider::Families::V4), "the other one it gets for itself");
+    let third = member("d", &of(&["IPv6", "IPv4"], 80));
+    let group = [v4, v6.clone(), third.clone()];
+    assert!(matches!(place(&third, &group), Place::Refused { .. }));
+}
+
+#[test]
+fn who_can_get_no_address_as_it_is_is_passed_over_and_joins_later() {
+    let odd = json!({ "metadata": { "annotations": { names::LOAD_BALANCER_IPS: "nonsense" } } });
+    let other_family = json!({ "spec": { "loadBalancerIP": "2001:db8::1" } });
+    let paused = json!({ "metadata": { "annotations": { names::PAUSED: "true" } } });
+    let later = member("b", &json!({ "spec": { "ports": [{ "port": 443 }] } }));
+    for stuck in [odd, other_family, paused] {
+        let first = member("a", &stuck);
+        let group = [first.clone(), later.clone()];
+        assert_eq!(place(&later, &group), Place::First, "{stuck}");
+        let served = json!({
+            "spec": { "ports": [{ "port": 443 }] }, "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }] } },
+        });
+        let (mended, served) = (member("a", &json!({})), member("b", &served));
+        assert_eq!(place(&mended, &[mended.clone(), served.clone()]), Place::With(served.owner.clone()));
+    }
+}
+
+#[test]
+fn who_waits_for_the_address_of_one_that_gets_none_is_told() {
+    let asks = |first: &Service, later: &Service| {
+        let group = [Box::new(first.clone()), Box::new(later.clone())];
+        desired(later, &mut std::iter::empty(), &group, vec![])
+    };
+    let later = member("b", &json!({ "spec": { "ports": [{ "port": 443 }] } }));
+    // It may get one in a moment.
+    assert!(asks(&member("a", &json!({})), &later).is_ok());
+    let condition = json!({
+        "type": names::READY, "status": "False", "reason": "AddressOutsidePools", "message": "1.2.3.4 is in no pool",
+    });
+    let refused = member("a", &json!({ "status": { "conditions": [condition] } }));
+    let error = asks(&refused, &later).unwrap_err();
+    assert_eq!((error.kind(), error.response().reason), (ErrorKind::Quota, "WaitsForShared"));
+    assert!(error.to_string().contains("ns/a") && error.to_string().contains("is in no pool"), "{error}");
+    assert!(asks(&later, &refused).is_ok(), "the first waits for nobody");
+}
