@@ -2,6 +2,7 @@
 
 mod binding;
 mod conflict;
+mod gaps;
 mod leaders;
 mod namesakes;
 mod survey;

@@ -1,6 +1,6 @@
 //! Services that are served on an `EIp` which they name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use groundcrew_api::names::annotation::{BIND_ON_DEFAULT_GW_EIP, BIND_ON_EIP, EXTERNAL_NETWORK_TYPE};
@@ -80,22 +80,27 @@ impl Book {
         left
     }
 
-    /// The `EIp`s by which a Service has addresses of families that it does not ask for.
-    fn surplus(&self, ask: &AddressAsk) -> impl Iterator<Item = &EipKey> {
-        let used = self.by_service.get(&ask.owner.key).into_iter().flatten();
-        used.filter(|key| {
-            let holding = self.holdings.get(*key).filter(|holding| holding.is_used_by(&ask.owner));
-            holding.and_then(|holding| holding.should.address).is_some_and(|address| !ask.families.contains(address))
-        })
+    /// The `EIp`s by which a Service has addresses of families that it does not ask for, or has left while that is not
+    /// written: whoever could not write it tries again.
+    fn surplus(&self, ask: &AddressAsk) -> Vec<EipKey> {
+        let used = self.by_service.get(&ask.owner.key).into_iter().flatten().cloned();
+        let own = [Family::V4, Family::V6].map(|family| EipKey::of(&ask.owner, family));
+        let mut surplus: BTreeSet<_> = used.chain(own).collect();
+        surplus.retain(|key| {
+            let Some(holding) = self.holdings.get(key) else { return false };
+            let is_odd = holding.should.address.is_some_and(|address| !ask.families.contains(address));
+            is_odd && (holding.is_used_by(&ask.owner) || holding.is_to_be_left_by(&ask.owner))
+        });
+        surplus.into_iter().collect()
     }
 
     pub(crate) fn has_surplus(&self, ask: &AddressAsk) -> bool {
-        self.surplus(ask).next().is_some()
+        !self.surplus(ask).is_empty()
     }
 
     /// The Service has become one of fewer families. Returns what it leaves, which has to be written.
     pub(crate) fn leave_surplus(&mut self, ask: &AddressAsk) -> Vec<EipKey> {
-        let left: Vec<_> = self.surplus(ask).cloned().collect();
+        let left = self.surplus(ask);
         for key in &left {
             self.change(key, |holding| holding.part(&ask.owner.key.name));
         }

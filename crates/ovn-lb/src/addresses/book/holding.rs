@@ -139,6 +139,14 @@ impl Holding {
         concerned && self.uid(&owner.key.name).is_none_or(|uid| uid == owner.uid)
     }
 
+    /// Whether this owner has left, and it does not say so yet.
+    pub(super) fn is_to_be_left_by(&self, owner: &Owner) -> bool {
+        let Some(stored) = &self.stored else { return false };
+        let name = &*owner.key.name;
+        let is_told = stored.says.services.contains(name) || (self.made_for() == Some(owner) && self.is_unused());
+        self.is_left_by(owner) && !self.should.services.contains(name) && is_told
+    }
+
     pub(super) fn is_known_in_use(&self) -> bool {
         let known = self.should.services.iter().any(|name| self.uids.contains_key(name));
         known || !self.should.others.is_empty()

@@ -1,0 +1,93 @@
+//! What there is not: an address of a family, one that does not rest, an answer to a write, our own marks.
+
+use groundcrew_core::provider::Families;
+
+use super::*;
+
+#[test]
+fn of_a_family_that_the_other_has_not_there_is_an_address_of_its_own() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.0/29", "2001:db8::/120"])]);
+    let first = world.serve("one").unwrap();
+    let mut ask = world.ask(&testing::owner("shop", "two"), Families::V4V6);
+    ask.share_with = Some(testing::owner("shop", "one"));
+    ask.share_families = Some(Families::V4V6);
+    assert!(matches!(world.hold(&ask), Err(Error::NothingToShare { .. })), "it will have one");
+    ask.share_families = Some(Families::V4);
+    let both = world.hold(&ask).unwrap();
+    assert_eq!((both[0].to_string(), both[1].is_ipv6()), (first, true));
+}
+
+#[test]
+fn what_rests_is_told_with_its_end_and_given_then() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.1-192.0.2.2"])]);
+    world.serve("one").unwrap();
+    world.serve("two").unwrap();
+    assert!(matches!(world.serve("three"), Err(Error::PoolEmpty { pools: 1, .. })));
+    world.release(&testing::owner("shop", "one"));
+    world.now = world.now + REST / 3;
+    world.release(&testing::owner("shop", "two"));
+    let error = world.serve("three").unwrap_err();
+    assert!(error.to_string().contains("2 given back a while ago and resting, the first for another 41 s"), "{error}");
+    let Error::PoolRests { left, .. } = error else { panic!("{error}") };
+    assert_eq!(left, REST * 2 / 3);
+    world.now = world.now + left;
+    assert_eq!(world.serve("three").unwrap(), "192.0.2.1");
+}
+
+#[test]
+fn a_pool_whose_exclusions_cannot_be_read_gives_out_nothing_new() {
+    let mut open = pool("a", &["192.0.2.0/29"]);
+    let mut world = World::new(vec![open.clone()]);
+    let address = world.serve("web").unwrap();
+    open.spec.excluded = vec!["192.0.2.2-2001:db8::2".into()];
+    world.edit(vec![open]);
+    assert_eq!(world.serve("web").unwrap(), address, "what is living stays");
+    for requested in [vec![], vec!["192.0.2.5".parse().unwrap()]] {
+        let mut ask = world.ask(&testing::owner("shop", "more"), Families::V4);
+        ask.requested = requested;
+        let error = world.hold(&ask).unwrap_err().to_string();
+        assert!(error.contains("192.0.2.2-2001:db8::2"), "{error}");
+    }
+}
+
+#[test]
+fn who_could_not_write_that_it_left_a_family_tries_again() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.0/29", "2001:db8::/120"])]);
+    let owner = testing::owner("shop", "web");
+    let both = world.hold(&world.ask(&owner, Families::V4V6)).unwrap();
+    let single = world.ask(&owner, Families::V4);
+    for _ in 0..2 {
+        assert!(world.book.has_surplus(&single));
+        assert_eq!(world.book.leave_surplus(&single), [EipKey::of(&owner, Family::V6)], "the write fails");
+    }
+    for key in world.book.leave_surplus(&single) {
+        world.store(&key);
+    }
+    assert!(!world.book.has_surplus(&single));
+    assert_eq!(world.eips.keys().cloned().collect::<Vec<_>>(), [EipKey::of(&owner, Family::V4)]);
+    assert_eq!(world.hold(&single).unwrap(), both[..1]);
+}
+
+#[test]
+fn one_that_we_made_is_ours_whatever_is_written_on_it() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);
+    let owner = testing::owner("shop", "web");
+    let key = EipKey::of(&owner, Family::V4);
+    let strip = |world: &mut World| {
+        let version = Uuid::from_u128(world.writes.into());
+        let eip = world.eips.get_mut(&key).unwrap();
+        eip.metadata.labels = None;
+        eip.metadata.resource_version = Some((version.as_u128() + 1).to_string());
+        world.writes += 1;
+        world.book.observe(read(&world.eips[&key]))
+    };
+    let address = world.serve("web").unwrap();
+    let ask = world.ask(&owner, Families::V4);
+    assert_eq!(strip(&mut world), std::slice::from_ref(&owner.key), "its Service puts it right");
+    assert_eq!(world.book.settled(&ask, None), None);
+    assert_eq!(world.serve("web").unwrap(), address);
+    assert_eq!(read(&world.eips[&key]).whose, Whose::Service(owner.clone()));
+    strip(&mut world);
+    world.release(&owner);
+    assert_eq!(world.eips.len(), 0, "and it goes with its Service");
+}
