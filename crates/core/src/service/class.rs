@@ -44,6 +44,13 @@ impl Class {
         service.finalizer && service.claimed_by.as_ref() == Some(&self.name)
     }
 
+    /// Whether it goes, and has our finalizer though somebody took away the word that it is ours. Its class says so still;
+    /// without one it may be that of another controller of ours.
+    fn is_unnamed(&self, service: &Service) -> bool {
+        let is_nobodys = service.finalizer && service.claimed_by.is_none();
+        service.deleting && is_nobodys && service.class.as_ref() == Some(&self.name)
+    }
+
     /// The addresses that we have published on it. What another controller published is not ours to keep, unless we take
     /// its Services over.
     pub(crate) fn addresses(&self, service: &Service) -> Vec<IpAddr> {
@@ -57,8 +64,9 @@ impl Class {
     pub(crate) fn intent(&self, service: &Service) -> Intent {
         if self.serves(service) {
             Intent::Serve
-        } else if self.claimed(service) || (service.inherited && self.is_class_of(service)) {
-            // The second: an older controller, gone by now, was to take away what it had made.
+        } else if self.claimed(service) || self.is_unnamed(service) || (service.inherited && self.is_class_of(service))
+        {
+            // The last: an older controller, gone by now, was to take away what it had made.
             Intent::Leave
         } else {
             Intent::Ignore

@@ -208,6 +208,7 @@ fn classes_decide_who_serves() {
     let greedy = Class { name: "c".into(), classless: true };
     let claim = |by: &str| json!({ "finalizers": [names::FINALIZER], "annotations": { names::CLAIMED_BY: by } });
     let case = |more: Value| read(raw("s", &more));
+    let unnamed = json!({ "finalizers": [names::FINALIZER], "deletionTimestamp": "2026-01-01T00:00:00Z" });
     let table = [
         ("our class", case(json!({})), Intent::Serve, Intent::Serve),
         ("another class", case(json!({ "spec": { "loadBalancerClass": "d" } })), Intent::Ignore, Intent::Ignore),
@@ -239,6 +240,24 @@ fn classes_decide_who_serves() {
         (
             "deleted before it was claimed",
             case(json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } })),
+            Intent::Ignore,
+            Intent::Ignore,
+        ),
+        (
+            "deleted, and somebody took away whose the finalizer is",
+            case(json!({ "metadata": unnamed })),
+            Intent::Leave,
+            Intent::Leave,
+        ),
+        (
+            "the same, of another controller of ours",
+            case(json!({ "metadata": unnamed, "spec": { "loadBalancerClass": "d" } })),
+            Intent::Ignore,
+            Intent::Ignore,
+        ),
+        (
+            "the same, of nobody knows whom",
+            case(json!({ "metadata": unnamed, "spec": { "loadBalancerClass": null } })),
             Intent::Ignore,
             Intent::Ignore,
         ),

@@ -20,3 +20,4 @@ mod repair;
 mod serving;
 mod take_over;
 mod trouble;
+mod waits;
