@@ -1,6 +1,7 @@
 //! Everything that can go wrong here, and the one place that says what the controller makes of it.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use groundcrew_core::key::ServiceKey;
@@ -110,6 +111,10 @@ pub(crate) enum Error {
     OvnEipSilent { reason: &'static str, message: String },
     #[error("OvnEip {name} was not made by this cluster; remove it")]
     ForeignOvnEip { name: String },
+    #[error(
+        "kube-ovn gave {address}, which is held by {holder}; put it into excludeIps of the Subnet, and then delete OvnEip {name}"
+    )]
+    OvnEipUnusable { name: Arc<str>, address: IpAddr, holder: String },
     #[error("{address} is in no external Subnet that namespace {namespace} may use")]
     AddressOutsideSubnets { address: IpAddr, namespace: String },
     #[error("{address} is kept back by the operator (excludeIps, gateway or edge of Subnet {subnet}); ask for another")]
@@ -156,7 +161,7 @@ impl From<Error> for ProviderError {
             Error::PoolEmpty { .. } | Error::PoolRests { .. } => (ErrorKind::Quota, Some("PoolEmpty")),
             Error::PoolClosed { .. } => (ErrorKind::Quota, Some("PoolClosed")),
             Error::LimitReached { .. } => (ErrorKind::Quota, Some("LimitReached")),
-            Error::AddressTaken { .. } => (ErrorKind::Quota, Some("AddressTaken")),
+            Error::AddressTaken { .. } | Error::OvnEipUnusable { .. } => (ErrorKind::Quota, Some("AddressTaken")),
             Error::AddressRests { .. } => (ErrorKind::Quota, Some("AddressRests")),
             Error::AddressOutside { .. } => (ErrorKind::Quota, Some("AddressOutsidePools")),
             Error::OvnEipSilent { reason, .. } => (ErrorKind::Quota, Some(*reason)),

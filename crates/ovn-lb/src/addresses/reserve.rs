@@ -42,7 +42,13 @@ impl Addresses {
             // But for one that holds an address of the other family, too.
             self.unreserve(owner, None, term).await?;
         }
-        unused.map(|()| (name, address))
+        unused?;
+        // Nor does kube-ovn ask who else has it. The OvnEip stays: the next one would have the same address.
+        let taken = self.lock().book.check_not_taken(address, &need.eip);
+        match taken {
+            Err(Error::AddressTaken { address, holder }) => Err(Error::OvnEipUnusable { name, address, holder }),
+            taken => taken.map(|()| (name, address)),
+        }
     }
 
     /// Sees to it that kube-ovn gives the address of an `EIp` of ours to nobody else.
@@ -132,7 +138,8 @@ impl Addresses {
     /// Whom something outside was made for looks again: a Service, or a tenant's own `EIp`.
     pub(crate) fn wake_owner(&self, owner: ServiceKey) {
         let key = EipKey { namespace: owner.namespace.clone(), name: owner.name.clone() };
-        if self.lock().book.is_tenants(&key) {
+        let mut state = self.lock();
+        if state.book.is_tenants(&key) {
             self.tenants.add(key);
         }
         // What it lacks may be there now.

@@ -4,6 +4,7 @@
 mod leftovers;
 mod routes;
 mod take_over;
+mod taken;
 mod tenants;
 
 use anyhow::{Result, ensure};
