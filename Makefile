@@ -110,7 +110,8 @@ browser: ## look at the status page in a real browser; the pictures go to target
 
 bench: ## measure; SCENARIO=name and N=count choose what and how much
 	@$(step) setup hack/setup ovn net kube proxy openstack
-	@$(step) build cargo build --quiet --profile bench -p groundcrew -p groundcrew-bench
+	@$(step) build cargo build --quiet --release -p groundcrew
+	@$(step) harness cargo build --quiet --profile bench -p groundcrew-bench
 	@$(step) bench $${CARGO_TARGET_DIR:-target}/release/groundcrew-bench $(SCENARIO) $(if $(N),--n $(N))
 
 docs: ## build the book, target/book, and the API documentation, without broken links

@@ -225,9 +225,9 @@ impl Plan {
     }
 }
 
-/// Whether rows, router and switch are all that its comparison looks at.
+/// Whether its own rows, its router and its switch are all that its comparison looks at.
 fn is_plain(want: &Wanted) -> bool {
-    want.source_ranges.is_empty() && want.ask.annotations.is_empty()
+    want.source_ranges.is_empty() && want.ask.annotations.is_empty() && want.ask.share_with.is_none()
 }
 
 impl LoadBalancers for Ovn {

@@ -291,7 +291,8 @@ mod tests {
         assert!(matches!(row, Value::StrMap(_)));
         assert_eq!(serde_json::to_value(&row).unwrap(), serde_json::to_value(&map).unwrap());
         assert_eq!(row.to_string(), map.to_string());
-        assert!(row == map && map == row);
+        assert_eq!(row, map);
+        assert_eq!(map, row);
         for other in [Value::map([("a", "1")]), Value::map([("a", "1"), ("b", "3")]), Value::map([("a", 1), ("b", 2)])]
         {
             assert!(row != other);
