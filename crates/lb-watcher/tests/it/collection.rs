@@ -39,6 +39,41 @@ async fn a_collection_is_named_with_its_remedy_and_everything_comes_back() {
 }
 
 #[tokio::test]
+async fn of_more_than_a_hundred_only_the_summary_is_told_from_their_loss_to_their_repair() {
+    let project = Project::new("crowd").await;
+    let (router, switch) = (project.namespace.clone(), format!("{}-default", project.namespace));
+    let (mut rows, mut make) = (Vec::new(), Vec::new());
+    for n in 0..110 {
+        let name = format!("s{n}");
+        let (row, address) = (project.row(&name), project.publish(&name).await);
+        let vip = format!("{address}:80");
+        make.extend(["--", "lb-add", &row, &vip, "10.1.0.41:8080,10.1.0.42:8080"].map(str::to_owned));
+        make.extend(["--", "lr-lb-add", &router, &row, "--", "ls-lb-add", &switch, &row].map(str::to_owned));
+        rows.push(row);
+    }
+    let make: Vec<_> = make.iter().skip(1).map(String::as_str).collect();
+    project.nbctl(&make).await;
+    let watcher = project.watcher(&["--repair-time", "500ms"]).await;
+    watcher.until_watches(110).await;
+
+    project.collect().await;
+    watcher.until_found("row_missing", "kube_ovn_collection", 110.0).await;
+    let told = project.until_event("groundcrew-lb-watcher", "MassDrift").await;
+    assert!(told.contains("110 Services"), "{told}");
+    // Nobody repairs them, so they are asked for a second time.
+    watcher.until_metric("groundcrew_watcher_repair_requests_total{outcome=\"ok\"}", |n| n > 219.5).await;
+    project.nbctl(&make).await;
+    watcher.until_metric("groundcrew_drift_open_services", |open| open < 0.5).await;
+    watcher.until_even().await;
+    // One alone is told again, and whatever was told before it has come by then.
+    project.nbctl(&["lb-del", &rows[0]]).await;
+    project.until_event("s0", "DriftFound").await;
+    for n in 1..110 {
+        assert_eq!(project.events(&format!("s{n}")).await, [""; 0], "s{n}");
+    }
+}
+
+#[tokio::test]
 async fn three_collections_in_ten_seconds_are_survived_without_a_brake() {
     let project = Project::new("thrice").await;
     let (web, api) = (project.served("web").await, project.served("api").await);
