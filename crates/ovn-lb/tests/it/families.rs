@@ -2,6 +2,7 @@
 
 use std::net::Ipv6Addr;
 
+use groundcrew_core::service::names;
 use groundcrew_testkit::eventually;
 use groundcrew_testkit::ovn::Northbound;
 use kube::api::{Patch, PatchParams};
@@ -100,5 +101,36 @@ async fn a_new_service_that_prefers_both_families_is_served_with_the_one_that_th
     project.until_published("requires", &[]).await;
     project.pool_of(&format!("{v4}-{v4},{v6}-{v6}")).await;
     project.until_published("prefers", &[&v6, &v4]).await;
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn who_shares_an_address_and_gains_a_family_stays_right_and_shares_the_other_one_later() {
+    let project = Project::new("both").await;
+    let northbound = project.northbound().await;
+    let (v4, v6) = (project.address(1), project.address_v6());
+    project.pool(1).await;
+    let controller = project.controller(&northbound).await;
+    let key = json!({ names::SHARING_KEY: "one" });
+    let spec = |port: u16| {
+        let ports = json!([{ "name": "http", "port": port, "targetPort": "web" }]);
+        json!({ "ports": ports, "ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"] })
+    };
+    for (name, port) in [("first", 80), ("second", 443)] {
+        project.endpoints(name, 8080, &["10.1.0.41"]).await;
+        project.create_annotated(name, key.clone(), spec(port)).await;
+        assert_eq!(project.until_served(name).await, v4);
+    }
+    for (name, reason) in [("first", "PoolEmpty"), ("second", "WaitsForShared")] {
+        project.set_policy(name, "RequireDualStack").await;
+        project.until_reason(name, reason).await;
+        project.endpoints(name, 8080, &["10.1.0.42"]).await;
+    }
+    until_backends(&northbound, &format!("{v4}:80"), "10.1.0.42:8080").await;
+    until_backends(&northbound, &format!("{v4}:443"), "10.1.0.42:8080").await;
+    project.pool_of(&format!("{v4}-{v4},{v6}-{v6}")).await;
+    for name in ["first", "second"] {
+        project.until_published(name, &[&v4, &v6]).await;
+    }
     controller.stop().await;
 }
