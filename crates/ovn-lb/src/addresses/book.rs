@@ -355,6 +355,12 @@ impl Book {
         if holding.made_for() != Some(owner) {
             return Err(Error::ForeignEip { namespace: key.namespace.to_string(), name: key.name.to_string() });
         }
+        if holding.should.address.is_some_and(|has| has != address)
+            && let Some(user) = holding.should.services.iter().next()
+        {
+            // Somebody who shares it lives on it still.
+            return Err(Error::OwnInUse { eip: key.name.to_string(), user: user.to_string() });
+        }
         self.change(&key, |holding| {
             holding.should.address = Some(address);
             holding.should.pool = pool;

@@ -111,7 +111,7 @@ impl Book {
     }
 
     /// A tenant's own was torn out from under its Services. The address stays theirs, on an `EIp` that is made for the
-    /// first of them.
+    /// first of them; under the name of the one that was torn out, where theirs have other addresses that others use.
     fn bequeath(&mut self, key: &EipKey, now: Moment) {
         let Some(holding) = self.holdings.get(key) else { return };
         let (address, pool) = (holding.should.address, holding.should.pool.clone());
@@ -121,14 +121,16 @@ impl Book {
         };
         let heirs: Vec<_> = holding.uids.iter().map(owner).collect();
         self.forget(key, now);
-        let Some(((address, first), others)) = address.zip(heirs.first()).map(|found| (found, &heirs[1..])) else {
-            return;
-        };
-        if let Ok(own) = self.reserve(first, address, pool) {
-            self.resting.remove(&address);
-            for other in others {
-                self.join(&own, other);
-            }
+        let (Some(address), Some(first)) = (address, heirs.first()) else { return };
+        let own = heirs.iter().find_map(|heir| self.reserve(heir, address, pool.clone()).ok());
+        let own = own.unwrap_or_else(|| {
+            self.holdings.insert(key.clone(), Box::new(Holding::promise(first)));
+            self.change(key, |holding| (holding.should.address, holding.should.pool) = (Some(address), pool));
+            key.clone()
+        });
+        self.resting.remove(&address);
+        for heir in &heirs {
+            self.join(&own, heir);
         }
     }
 
