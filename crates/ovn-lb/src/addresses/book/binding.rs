@@ -9,7 +9,7 @@ use groundcrew_core::provider::{AddressAsk, Caveat, Owner};
 
 use super::super::eip::{EipKey, Seen, Whose};
 use super::super::pool::Family;
-use super::Book;
+use super::{Book, Holding};
 use crate::error::Error;
 
 /// The `EIp` of its namespace that a Service names.
@@ -54,14 +54,16 @@ impl Book {
     }
 
     /// A Service that has not published its address yet may still name another `EIp`. Returns those that it leaves, which
-    /// have to be written.
+    /// have to be written: those as well that it left before, while that is not written.
     pub(crate) fn unbind(&mut self, ask: &AddressAsk) -> Vec<EipKey> {
         let bound = bound_to(&ask.annotations);
         let named = bound.map(|name| EipKey { namespace: ask.owner.key.namespace.clone(), name: name.into() });
         let named_family = named.as_ref().and_then(|key| self.address(key)).map(Family::of);
         let used = self.by_service.get(&ask.owner.key).into_iter().flatten();
         let left = used.filter(|key| {
-            let Some(holding) = self.holdings.get(*key).filter(|h| h.is_used_by(&ask.owner)) else { return false };
+            let leaves =
+                |h: &&Box<Holding>| h.is_used_by(&ask.owner) || (named.is_some() && h.is_to_be_left_by(&ask.owner));
+            let Some(holding) = self.holdings.get(*key).filter(leaves) else { return false };
             let Some(address) = holding.should.address.filter(|address| !ask.current.contains(address)) else {
                 return false;
             };

@@ -69,6 +69,24 @@ fn who_could_not_write_that_it_left_a_family_tries_again() {
 }
 
 #[test]
+fn who_could_not_write_that_it_left_for_another_eip_tries_again() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);
+    let key = world.make("mine", |_| {});
+    world.attend(&key).unwrap();
+    world.serve("web").unwrap();
+    world.published.clear();
+    let mut ask = world.ask(&testing::owner("shop", "web"), Families::V4);
+    ask.annotations = super::binding::bound(Some("mine"));
+    let own = EipKey::of(&ask.owner, Family::V4);
+    for _ in 0..2 {
+        assert_eq!(world.book.unbind(&ask), std::slice::from_ref(&own), "the write fails");
+    }
+    world.hold(&ask).unwrap();
+    assert!(!world.eips.contains_key(&own));
+    assert_eq!(world.book.unbind(&ask), []);
+}
+
+#[test]
 fn one_that_we_made_is_ours_whatever_is_written_on_it() {
     let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);
     let owner = testing::owner("shop", "web");
