@@ -121,7 +121,7 @@ impl Attribute for Evidence {
 
     fn cause(&self, round: &Round) -> Cause {
         self.read(Moment::now());
-        // Whatever is missing then was not there when the copy was made: rows that are not there tell of nobody.
+        // What is missing then was made after the copy: nobody has deleted it.
         let near = |at: &Moment| at.until(round.seen).max(round.seen.until(*at)) <= NEAR;
         let restored = lock(&self.restored).filter(near);
         restored.map_or_else(|| self.attribute.cause(round), |_| restore())

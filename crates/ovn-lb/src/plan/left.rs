@@ -28,9 +28,12 @@ fn clients(row: &LoadBalancer, owner: &Owner, site: &Site) -> Option<Clients> {
     let mark = |key| row.external_ids.get(key);
     let protocol = PROTOCOLS.into_iter().find(|protocol| protocol.to_string() == step::protocol(row))?;
     let content = Content { vips: &row.vips, options: &row.options, selection_fields: &row.selection_fields };
-    let (router, switch, group) = (mark(marks::ROUTER)?, mark(marks::SWITCH)?, mark(marks::GROUP));
-    let hash = content_hash(&protocol.to_string(), content, router, switch, group);
-    if mark(marks::HASH) != Some(&hash) || marks::owner(&row.external_ids, &site.cluster).as_ref() != Some(owner) {
+    let (router, switch, hash) = (mark(marks::ROUTER)?, mark(marks::SWITCH)?, mark(marks::HASH)?);
+    let has_hash = |group: Option<&str>| content_hash(&protocol.to_string(), content, router, switch, group) == hash;
+    // A row that was to go into a group which cannot be used has no mark of it.
+    let aside = || site.group.as_ref().is_some_and(|group| has_hash(Some(&group.of(&owner.key.namespace))));
+    let is_ours = marks::owner(&row.external_ids, &site.cluster).as_ref() == Some(owner);
+    if !is_ours || !(has_hash(mark(marks::GROUP)) || aside()) {
         return None;
     }
     let end = row.name.strip_prefix(&*name(owner, protocol, marks::row_uuid(&site.cluster, owner, protocol)))?;

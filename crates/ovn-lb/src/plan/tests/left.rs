@@ -69,6 +69,12 @@ fn what_may_be_a_new_wish_is_taken_for_one() {
     ranged.source_ranges = vec!["203.0.113.0/24".parse().unwrap()];
     assert!(is_as_left(&ranged, &site, &model.northbound()), "we take it away where they cannot be enforced");
 
+    let grouped = Site { group: Some("{namespace}-group".parse().unwrap()), ..super::site() };
+    let mut waiting = served();
+    waiting.carry_out(&plan(&desired(&want(), &grouped), &grouped, &waiting.northbound()));
+    assert_ne!(waiting, served());
+    assert!(is_as_left(&want(), &grouped, &waiting.northbound()), "its group cannot be used");
+
     let site = Site { take_over: true, ..site };
     assert!(!is_as_left(&want(), &site, &model.northbound()));
     let theirs = LoadBalancer { name: "shop-web-tcp".into(), ..LoadBalancer::default() };
