@@ -185,6 +185,10 @@ fn silence_is_explained_by_what_can_be_seen() {
     let any = json!({ "externalSubnet": "ext", "type": "nat" });
     assert_eq!(told(&mut World::new(), any.clone(), None).0, "KubeOvnSilent");
     let mut world = World::new();
+    world.subnet("ext", &json!({ "public": "true" }), "192.0.2.0/29,2001:db8::/120", &[]);
+    let (_, message) = told(&mut world, any.clone(), None);
+    assert!(message.contains("no release up to 1.16.2 gives addresses of a Subnet with IPv6"), "{message}");
+    let mut world = World::new();
     let name = wish(world.next(&web)).name;
     world.put(&name, 7, Some(&web), any, json!(null), false);
     for n in 2..=6 {

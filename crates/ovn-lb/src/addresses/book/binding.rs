@@ -9,7 +9,7 @@ use groundcrew_core::provider::{AddressAsk, Caveat, Owner};
 
 use super::super::eip::{EipKey, Seen, Whose};
 use super::super::pool::Family;
-use super::{Book, Holding};
+use super::Book;
 use crate::error::Error;
 
 /// The `EIp` of its namespace that a Service names.
@@ -61,9 +61,11 @@ impl Book {
         let named_family = named.as_ref().and_then(|key| self.address(key)).map(Family::of);
         let used = self.by_service.get(&ask.owner.key).into_iter().flatten();
         let left = used.filter(|key| {
-            let leaves =
-                |h: &&Box<Holding>| h.is_used_by(&ask.owner) || (named.is_some() && h.is_to_be_left_by(&ask.owner));
-            let Some(holding) = self.holdings.get(*key).filter(leaves) else { return false };
+            let Some(holding) = self.holdings.get(*key) else { return false };
+            let is_unwritten = || named.is_some() && holding.is_to_be_left_by(&ask.owner);
+            if !holding.is_used_by(&ask.owner) && !is_unwritten() {
+                return false;
+            }
             let Some(address) = holding.should.address.filter(|address| !ask.current.contains(address)) else {
                 return false;
             };

@@ -114,7 +114,7 @@ fn one_that_we_made_is_ours_whatever_is_written_on_it() {
 fn an_eip_that_others_share_keeps_its_address_when_whom_it_was_made_for_needs_it_for_another() {
     let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);
     let (maker, sharer) = (testing::owner("shop", "a"), testing::owner("shop", "b"));
-    let shared = world.serve("a").unwrap();
+    let address = world.serve("a").unwrap();
     let mut ask = world.ask(&sharer, Families::V4);
     ask.share_with = Some(maker.clone());
     world.hold(&ask).unwrap();
@@ -125,14 +125,14 @@ fn an_eip_that_others_share_keeps_its_address_when_whom_it_was_made_for_needs_it
     let mut ask = world.ask(&maker, Families::V4);
     ask.annotations = super::binding::bound(Some("mine"));
     let living = world.hold(&ask).unwrap();
-    assert_ne!(living[0].to_string(), shared);
+    assert_ne!(living[0].to_string(), address);
     let torn = world.eips.remove(&key).unwrap();
     world.book.vanish(&key, read(&torn).uid, world.now);
     assert_eq!(world.hold(&world.ask(&maker, Families::V4)).unwrap(), living);
-    assert_eq!(world.serve("b").unwrap(), shared);
+    assert_eq!(world.serve("b").unwrap(), address);
     world.restart();
     assert_eq!(world.hold(&world.ask(&maker, Families::V4)).unwrap(), living);
-    assert_eq!(world.serve("b").unwrap(), shared);
+    assert_eq!(world.serve("b").unwrap(), address);
     world.release(&maker);
     world.release(&sharer);
     assert_eq!(world.eips.len(), 0);
