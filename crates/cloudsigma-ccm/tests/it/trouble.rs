@@ -392,6 +392,37 @@ async fn a_floating_ip_that_somebody_else_made_is_left_alone() {
     controller.stop().await;
 }
 
+/// The cloud tells nobody: it is seen when the account is read again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_that_somebody_takes_off_is_drift_that_is_put_right_and_told() {
+    let lab = Lab::new("cs-drift", 2).await;
+    lab.add_ips([1]);
+    let controller = lab.controller(&["--scan-interval", "300ms"]).await;
+    lab.create("web", json!({}), json!({})).await;
+    let served = lab.until_served("web").await;
+    // Only who was seen to have what it wants can have lost it.
+    controller.until_scanned(1).await;
+    let mark = lab.cloud.ip(served).unwrap()["meta"].clone();
+    lab.cloud.account(|account| account.ips.get_mut(&served.to_string()).unwrap()["meta"] = json!({}));
+    eventually("the mark is back", SOON, async || {
+        let meta = lab.cloud.ip(served).unwrap()["meta"].clone();
+        if meta == mark { Ok(()) } else { Err(meta) }
+    })
+    .await
+    .unwrap();
+    eventually("it is told", SOON, async || {
+        let told = lab.events("DriftRepaired").await;
+        if told.iter().any(|note| note.contains("mark")) { Ok(()) } else { Err(format!("{told:?}")) }
+    })
+    .await
+    .unwrap();
+    for what in ["found", "repaired"] {
+        let series = format!("groundcrew_drift_{what}_total{{cause=\"unknown_writer\",kind=\"mark\"}}");
+        assert!(controller.metric(&series).await >= 1.0, "{series}");
+    }
+    controller.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn no_funds_and_wrong_credentials_are_told_in_words() {
     let lab = Lab::new("cs-funds", 1).await;
