@@ -143,7 +143,8 @@ impl Addresses {
             return self.claim(address, ask, true, term).await;
         }
         self.give_back_doubted(&ask.owner, term).await?;
-        if let Some(other) = &ask.share_with {
+        let is_shared = ask.share_families.is_none_or(|shared| families(shared).contains(&v6));
+        if let Some(other) = ask.share_with.as_ref().filter(|_| is_shared) {
             let theirs = of_family(self.marked(&inventory, other.uid));
             let address = theirs.ok_or_else(|| Error::NothingToShare { with: other.key.to_string() })?;
             return self.claim(address, ask, true, term).await;

@@ -127,6 +127,23 @@ async fn services_with_a_sharing_key_share_one_address_and_the_last_one_gives_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_shares_an_address_has_its_own_of_a_family_that_the_other_one_does_not_ask_for() {
+    let lab = Lab::new("cs-share6", 1).await;
+    lab.add_ips([1]);
+    lab.cloud.account(|account| account.add_ip(lab.ip_v6(1)));
+    let controller = lab.controller(&[]).await;
+    let key = json!({ "groundcrew.dev/sharing-key": "one" });
+    lab.create("single", json!({}), key.clone()).await;
+    assert_eq!(lab.until_served("single").await, lab.ip(1));
+    let dual =
+        json!({ "ipFamilyPolicy": "RequireDualStack", "ports": [{ "name": "dns", "port": 80, "protocol": "UDP" }] });
+    lab.create("dual", dual, key).await;
+    let expected = [lab.ip(1), lab.ip_v6(1)];
+    lab.until("dual", "dual has both", |service| (addresses(service) == expected).then_some(())).await;
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_kept_address_waits_for_a_service_of_the_same_name() {
     let lab = Lab::new("cs-keep", 1).await;
     lab.add_ips(1..=3);
