@@ -52,6 +52,10 @@
 - apiGroups: [kubeovn.io]
   resources: [subnets]
   verbs: [list, watch]
+# Subnets select them by their labels.
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [list, watch]
 - apiGroups: [kubeovn.io]
   resources: [vpcs]
   # To write return routes into it, a Vpc is read anew and patched.

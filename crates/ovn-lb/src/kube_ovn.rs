@@ -11,6 +11,7 @@ mod decide;
 mod discover;
 mod eips;
 mod janitor;
+mod members;
 mod networks;
 mod places;
 mod rooms;
@@ -55,7 +56,7 @@ pub(crate) use discover::discover;
 pub(crate) use places::Places;
 pub(crate) use rooms::Rooms;
 pub(crate) use routes::write_routes;
-pub(crate) use watch::{OvnEipSink, SubnetSink, VpcSink};
+pub(crate) use watch::{NamespaceSink, OvnEipSink, SubnetSink, VpcSink};
 
 const PAGE: u32 = 250;
 /// Steps of one look: drop what does not fit, make what does, and once more of each after a conflict.

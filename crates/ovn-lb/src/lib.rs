@@ -64,7 +64,7 @@ pub use rows::{RowsArgs, rows};
 use addresses::{Addresses, EipSink, NodeSink, PoolSink, Rules};
 use commit::Committer;
 use desired::Site;
-use kube_ovn::{KubeOvn, OvnEipSink, Rooms, SubnetSink, VpcSink, discover, write_routes};
+use kube_ovn::{KubeOvn, NamespaceSink, OvnEipSink, Rooms, SubnetSink, VpcSink, discover, write_routes};
 use memo::{Memos, Plans};
 use metrics::Metrics;
 use northd::Northd;
@@ -81,6 +81,7 @@ const POOLS: &str = "the cache of AddressPools";
 const NODES: &str = "the cache of Nodes";
 const OVN_EIPS: &str = "the cache of OvnEips";
 const SUBNETS: &str = "the cache of Subnets";
+const NAMESPACES: &str = "the cache of Namespaces";
 const VPCS: &str = "the cache of Vpcs";
 const PROJECTS: &str = "the cache of Projects";
 
@@ -136,7 +137,7 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
 
     let mut needs = vec![OVN, EIPS, POOLS, NODES];
     needs.extend(found.projects.then_some(PROJECTS));
-    needs.extend(found.kube_ovn.then_some([OVN_EIPS, SUBNETS, VPCS]).into_iter().flatten());
+    needs.extend(found.kube_ovn.then_some([OVN_EIPS, SUBNETS, VPCS, NAMESPACES]).into_iter().flatten());
     for what in &needs {
         runtime.ready.wait_for(what, "");
     }
@@ -236,6 +237,9 @@ fn follow_kube_ovn(
     let sink = Guarded::new(VpcSink::new(kube_ovn.clone(), addresses.clone()), "vpcs", runtime)?;
     let vpcs = follow(Api::all(client.clone()), VPCS, sink, ready.clone(), stop.clone());
     runtime.tasks.spawn("Vpc watch", vpcs);
+    let sink = Guarded::new(NamespaceSink::new(kube_ovn.clone(), addresses.clone()), "namespaces", runtime)?;
+    let namespaces = follow(Api::all(client.clone()), NAMESPACES, sink, ready.clone(), stop.clone());
+    runtime.tasks.spawn("Namespace watch", namespaces);
     let waking = addresses.clone();
     let writing = write_routes(kube_ovn.clone(), term.clone(), move |services| waking.wake(services), runtime.clone());
     runtime.tasks.spawn("return routes", writing);

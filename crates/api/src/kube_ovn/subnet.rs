@@ -1,3 +1,4 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::ObjectMeta;
 use serde::Deserialize;
 
@@ -18,7 +19,7 @@ pub struct Subnet {
 resource!(Subnet, "subnets");
 
 /// How the network is laid out.
-#[derive(Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct SubnetSpec {
     /// The Vpc whose router it is connected to.
@@ -39,6 +40,9 @@ pub struct SubnetSpec {
     /// The namespaces whose pods live here.
     #[serde(default, deserialize_with = "null_as_default")]
     pub namespaces: Vec<String>,
+    /// More of them, by their labels.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub namespace_selectors: Vec<LabelSelector>,
     /// Whether kube-ovn attaches its own load balancers. It leaves ours alone either way.
     #[serde(default)]
     pub enable_lb: Option<bool>,

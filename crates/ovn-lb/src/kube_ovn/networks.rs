@@ -9,8 +9,10 @@ use groundcrew_api::kube_ovn as api;
 use groundcrew_api::names::{annotation, label};
 use ipnet::IpNet;
 use kube::ResourceExt;
+use kube::core::Selector;
 
 use super::eips::{Eip, Eips};
+use super::members::{Member, Members};
 use super::places::Place;
 use super::routes::owners;
 use crate::addresses::Family;
@@ -20,7 +22,9 @@ use crate::addresses::Family;
 pub(crate) struct Subnet {
     pub(crate) name: Arc<str>,
     pub(crate) vpc: Option<Arc<str>>,
-    namespaces: Box<[Box<str>]>,
+    pub(super) namespaces: Box<[Box<str>]>,
+    /// Namespaces with such labels are its own, too.
+    pub(super) selectors: Box<[Selector]>,
     nets: Box<[Net]>,
     /// Set for a network that external addresses come from.
     external: Option<External>,
@@ -46,7 +50,8 @@ pub(crate) struct Net {
 
 impl Subnet {
     pub(crate) fn new(subnet: &api::Subnet) -> Self {
-        let api::SubnetSpec { vpc, cidr_block, gateway, exclude_ips, namespaces, .. } = &subnet.spec;
+        let api::SubnetSpec { vpc, cidr_block, gateway, exclude_ips, namespaces, namespace_selectors, .. } =
+            &subnet.spec;
         let labels = subnet.labels();
         let kind = labels.get(label::EXTERNAL_NETWORK_TYPE).filter(|kind| !kind.is_empty());
         let default = labels.get(label::DEFAULT_EXTERNAL).is_some_and(|value| value == "true");
@@ -64,6 +69,8 @@ impl Subnet {
             name: subnet.name_any().into(),
             vpc: vpc.as_deref().map(Into::into),
             namespaces: namespaces.iter().map(|namespace| namespace.as_str().into()).collect(),
+            // kube-ovn binds nobody by a selector that it cannot read either.
+            selectors: namespace_selectors.iter().filter_map(|selector| selector.clone().try_into().ok()).collect(),
             nets: nets.collect(),
             external: (kind.is_some() || default).then(|| External {
                 kind: kind.map(|kind| kind.as_str().into()),
@@ -244,11 +251,14 @@ impl Vpc {
 pub(crate) struct Networks {
     subnets: BTreeMap<Arc<str>, Subnet>,
     vpcs: BTreeMap<Arc<str>, Vpc>,
-    /// Subnets by the namespaces that they list.
+    members: Members,
+    /// Subnets by the namespaces that are theirs.
     subnets_of: BTreeMap<Box<str>, BTreeSet<Arc<str>>>,
     vpcs_of: BTreeMap<Box<str>, BTreeSet<Arc<str>>>,
     /// Few beside the projects' own.
     externals: BTreeSet<Arc<str>>,
+    /// Few as well: the Subnets that have namespaces by their labels.
+    selecting: BTreeSet<Arc<str>>,
 }
 
 impl Networks {
@@ -262,11 +272,13 @@ impl Networks {
             return None;
         }
         let mut concerned = self.remove_subnet(&subnet.name).unwrap_or_default();
-        for namespace in &subnet.namespaces {
+        let namespaces = self.members.of(&subnet);
+        for namespace in &namespaces {
             self.subnets_of.entry(namespace.clone()).or_default().insert(subnet.name.clone());
         }
-        concerned.extend(subnet.namespaces.iter().cloned());
+        concerned.extend(namespaces);
         self.externals.extend(subnet.is_external().then(|| subnet.name.clone()));
+        self.selecting.extend((!subnet.selectors.is_empty()).then(|| subnet.name.clone()));
         self.subnets.insert(subnet.name.clone(), subnet);
         Some(concerned)
     }
@@ -274,14 +286,50 @@ impl Networks {
     pub(crate) fn remove_subnet(&mut self, name: &str) -> Option<BTreeSet<Box<str>>> {
         let subnet = self.subnets.remove(name)?;
         self.externals.remove(name);
-        for namespace in &subnet.namespaces {
+        self.selecting.remove(name);
+        let namespaces = self.members.of(&subnet);
+        for namespace in &namespaces {
             unlist(&mut self.subnets_of, namespace, name);
         }
-        Some(subnet.namespaces.into_iter().collect())
+        Some(namespaces)
     }
 
     pub(crate) fn subnet_names(&self) -> BTreeSet<Arc<str>> {
         self.subnets.keys().cloned().collect()
+    }
+
+    /// The namespace, if Subnets select it now that did not before, or the other way round.
+    pub(crate) fn put_namespace(&mut self, member: Member) -> Option<BTreeSet<Box<str>>> {
+        let namespace = member.name.clone();
+        self.change_members(&namespace, |members| members.put(member))
+    }
+
+    pub(crate) fn remove_namespace(&mut self, name: &str) -> Option<BTreeSet<Box<str>>> {
+        self.change_members(name, |members| members.remove(name))
+    }
+
+    fn change_members(
+        &mut self,
+        namespace: &str,
+        change: impl FnOnce(&mut Members) -> bool,
+    ) -> Option<BTreeSet<Box<str>>> {
+        if !change(&mut self.members) {
+            return None;
+        }
+        let mut is_other = false;
+        for name in &self.selecting {
+            let Some(subnet) = self.subnets.get(name) else { continue };
+            is_other |= if self.members.has(subnet, namespace) {
+                self.subnets_of.entry(namespace.into()).or_default().insert(name.clone())
+            } else {
+                unlist(&mut self.subnets_of, namespace, name)
+            };
+        }
+        is_other.then(|| [namespace.into()].into())
+    }
+
+    pub(crate) fn namespace_names(&self) -> BTreeSet<Arc<str>> {
+        self.members.names()
     }
 
     pub(crate) fn put_vpc(&mut self, vpc: Vpc) -> Option<BTreeSet<Box<str>>> {
@@ -319,7 +367,7 @@ impl Networks {
     /// The namespaces of the Subnets that say they are this Vpc's. Every Subnet is looked at: Vpcs change rarely.
     fn behind(&self, vpc: &str) -> Vec<Box<str>> {
         let subnets = self.subnets.values().filter(|subnet| subnet.vpc.as_deref() == Some(vpc));
-        subnets.flat_map(|subnet| subnet.namespaces.iter().cloned()).collect()
+        subnets.flat_map(|subnet| self.members.of(subnet)).collect()
     }
 
     /// Where the pods of a namespace live. What kube-ovn does not say is left to the templates.
@@ -398,11 +446,12 @@ impl Networks {
     }
 }
 
-fn unlist(lists: &mut BTreeMap<Box<str>, BTreeSet<Arc<str>>>, namespace: &str, name: &str) {
-    if let Some(names) = lists.get_mut(namespace) {
-        names.remove(name);
-        if names.is_empty() {
-            lists.remove(namespace);
-        }
+/// Whether it was there.
+fn unlist(lists: &mut BTreeMap<Box<str>, BTreeSet<Arc<str>>>, namespace: &str, name: &str) -> bool {
+    let Some(names) = lists.get_mut(namespace) else { return false };
+    let was_there = names.remove(name);
+    if names.is_empty() {
+        lists.remove(namespace);
     }
+    was_there
 }

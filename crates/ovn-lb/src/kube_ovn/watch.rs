@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use groundcrew_api::kube_ovn as api;
 use groundcrew_core::watch::Sink;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
 use uuid::Uuid;
 
 use super::KubeOvn;
 use super::eips::{Eip, News};
+use super::members::Member;
 use super::networks::{Subnet, Vpc};
 use crate::addresses::Addresses;
 
@@ -163,4 +165,8 @@ sink!(
 sink!(
     /// Vpcs: the projects' routers.
     VpcSink, api::Vpc, Vpc, put_vpc, remove_vpc, vpc_names
+);
+sink!(
+    /// Namespaces, whose labels Subnets select by.
+    NamespaceSink, Namespace, Member, put_namespace, remove_namespace, namespace_names
 );

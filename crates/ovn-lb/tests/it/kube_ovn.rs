@@ -2,6 +2,7 @@
 //! decides where addresses come from.
 
 mod leftovers;
+mod places;
 mod routes;
 mod take_over;
 mod taken;
@@ -431,36 +432,6 @@ async fn an_ovn_eip_without_a_service_is_removed_and_one_of_another_cluster_is_n
     let left = cloud.ovn_eips().await;
     assert_eq!(left.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), [theirs]);
     assert!(left[0].metadata.deletion_timestamp.is_none());
-}
-
-#[tokio::test]
-async fn the_router_and_the_switch_are_those_that_kube_ovn_names() {
-    let cloud = Cloud::new("places").await;
-    let namespace = &cloud.project.namespace;
-    let (vpc, subnet) = (format!("vpc-{namespace}"), format!("net-{namespace}"));
-    let spec = json!({ "namespaces": [namespace], "enableExternal": true, "extraExternalSubnets": [cloud.external()] });
-    cloud.kube_ovn.put("Vpc", &vpc, json!({}), spec).await.unwrap();
-    let spec = json!({ "vpc": vpc, "namespaces": [namespace], "cidrBlock": "10.1.0.0/16", "gateway": "10.1.0.1" });
-    cloud.kube_ovn.put("Subnet", &subnet, json!({}), spec).await.unwrap();
-    cloud.northbound.nbctl(["lr-add", &vpc, "--", "ls-add", &subnet]).await.unwrap();
-    let _controller = cloud.controller().await;
-    let address = cloud.project.served("web").await;
-    let attached = async |kind: &str, name: &str| cloud.northbound.nbctl([kind, name]).await.unwrap();
-    assert!(attached("lr-lb-list", &vpc).await.contains(&address));
-    assert!(attached("ls-lb-list", &subnet).await.contains(&address));
-    assert!(!attached("lr-lb-list", namespace).await.contains(&address));
-
-    // kube-ovn makes another router of it, and the load balancer follows.
-    cloud.northbound.nbctl(["lr-add", &format!("{vpc}-new")]).await.unwrap();
-    cloud.kube_ovn.put_vpc_status(&vpc, json!({ "router": format!("{vpc}-new") })).await.unwrap();
-    let project = &cloud.project;
-    let new = format!("{vpc}-new");
-    project
-        .until_nbctl(&cloud.northbound, &["lr-lb-list", &new], "it is on the new router", |s| s.contains(&address))
-        .await;
-    project
-        .until_nbctl(&cloud.northbound, &["lr-lb-list", &vpc], "it left the old one", |s| !s.contains(&address))
-        .await;
 }
 
 #[tokio::test]
