@@ -28,7 +28,9 @@ pub(super) async fn run(n: usize, report: &mut Report) -> Result<()> {
     // The user is told of each new address by an Event as well; beyond twenty a second those are dropped.
     let needed = all.writes.clone().without(&["POST events"]).total() / n as f64;
     report.at_most("new: writes for each Service", n, "", needed, f64::from(bare::WRITES));
-    report.told("new: Events", n, "", all.writes.total() - needed * n as f64);
+    for (kind, count) in all.writes.kinds() {
+        report.told(&format!("new: {kind}"), n, "", count as f64);
+    }
     report.told("new: commits to OVN", n, "", all.commits as f64);
     report.told("new: CPU", n, "s", all.cpu / 1e3);
     report.told("new: resident memory, peak", n, "MiB", all.peak);

@@ -52,6 +52,11 @@ impl Writes {
         self
     }
 
+    /// How many of each kind.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().map(|(kind, count)| (kind.as_str(), *count))
+    }
+
     #[allow(clippy::cast_precision_loss, reason = "a figure for people")]
     pub(crate) fn total(&self) -> f64 {
         self.0.values().sum::<u64>() as f64
