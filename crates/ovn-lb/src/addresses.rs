@@ -46,7 +46,7 @@ use crate::kube_ovn::KubeOvn;
 use crate::projects::Projects;
 use book::{Book, Promise};
 use eip::{Reader, Seen, Whose};
-use lack::Lack;
+use lack::Waiter;
 use report::Reports;
 
 pub(crate) use book::{Made, Need};
@@ -101,7 +101,7 @@ struct State {
     /// When the list began that the watch goes on from.
     listed_since: Option<Moment>,
     /// Services that got no address, or not of each family. They look again when one may have become free.
-    waiting: BTreeMap<ServiceKey, Option<Lack>>,
+    waiting: BTreeMap<ServiceKey, Waiter>,
     /// Likewise the tenants' own.
     unserved: BTreeSet<EipKey>,
     reports: Reports,
@@ -191,7 +191,7 @@ impl Addresses {
         self.stirred.notify_one();
         if let Some(routes) = &self.routes {
             let elsewhere = living.iter().filter(|l| self.leaves_elsewhere(&l.owner.key, &l.addresses));
-            routes.begin_routes(elsewhere.map(|living| living.owner.key.clone()).collect());
+            routes.begin_routes(&elsewhere.map(|living| &living.owner).collect::<Vec<_>>());
         }
     }
 
@@ -240,7 +240,7 @@ impl Addresses {
     /// The addresses of this Service, written down: of each family, or of those that it can do with for now.
     pub(crate) async fn hold(&self, ask: &AddressAsk, term: &Term) -> Result<Vec<IpAddr>, Error> {
         // It waits from before it asks: an address that becomes free meanwhile wakes it.
-        self.lock().waiting.entry(ask.owner.key.clone()).or_default();
+        self.lock().waits(&ask.owner);
         let left = self.lock().book.unbind(ask);
         for key in &left {
             self.store(key, term).await?;
@@ -318,10 +318,10 @@ impl Addresses {
     pub(crate) async fn release(&self, owner: &Owner, term: &Term) -> Result<(), Error> {
         let keys = {
             let mut state = self.lock();
-            state.waiting.remove(&owner.key);
+            state.waits_no_more(owner);
             state.book.leave(owner, Moment::now())
         };
-        self.forget_routes(&owner.key);
+        self.release_routes(owner);
         for key in &keys {
             self.store(key, term).await?;
         }

@@ -29,7 +29,6 @@ use std::time::Duration;
 use groundcrew_api::kube_ovn::{OvnEip, OvnEipApply, OvnEipApplySpec, OvnEipType};
 use groundcrew_api::names::{annotation, label};
 use groundcrew_core::events::{Events, Severity, reference};
-use groundcrew_core::key::ServiceKey;
 use groundcrew_core::leader::{Moment, Term};
 use groundcrew_core::provider::{Caveat, ErrorKind, Owner, ProviderError};
 use groundcrew_core::watch::Checked;
@@ -280,20 +279,24 @@ impl KubeOvn {
     /// A Service is served on these addresses by these backends from now on; on none, if there are none.
     pub(crate) fn note_routes(
         &self,
-        service: &ServiceKey,
+        owner: &Owner,
         egress: Option<&str>,
         addresses: &[IpAddr],
         backends: &BTreeSet<IpAddr>,
     ) {
-        let needs = self.lock().needs(&service.namespace, egress, addresses, backends);
-        self.routes.note(service, needs);
+        let needs = self.lock().needs(&owner.key.namespace, egress, addresses, backends);
+        self.routes.note(owner, needs);
+    }
+
+    pub(crate) fn release_routes(&self, owner: &Owner) {
+        self.routes.release(owner);
     }
 
     /// A term begins: what these Services need is not known until they are looked at.
-    pub(crate) fn begin_routes(&self, unheard: BTreeSet<ServiceKey>) {
+    pub(crate) fn begin_routes(&self, unheard: &[&Owner]) {
         let catalog = self.lock();
-        let vpc = |service: &ServiceKey| Some(catalog.networks.vpc_of(&service.namespace)?.name.clone());
-        self.routes.begin(unheard.into_iter().filter_map(|service| vpc(&service).map(|vpc| (service, vpc))).collect());
+        let vpc = |owner: &Owner| Some(catalog.networks.vpc_of(&owner.key.namespace)?.name.clone());
+        self.routes.begin(unheard.iter().filter_map(|owner| vpc(owner).map(|vpc| (*owner, vpc))));
         let vpcs = catalog.networks.routed_by(&self.cluster);
         drop(catalog);
         for vpc in &vpcs {

@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use groundcrew_core::key::ServiceKey;
-use groundcrew_core::provider::{Look, Realised};
+use groundcrew_core::provider::{Look, Owner, Realised};
 use ovsdb_client::{Replica, Row};
 use tokio::sync::{Notify, broadcast};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
+use uuid::Uuid;
 
 use crate::northbound::{Global, Northbound};
 
@@ -47,20 +48,23 @@ impl Northd {
     }
 
     /// The last write for this Service has this number.
-    pub(crate) fn wrote(&self, service: &ServiceKey, number: i64) {
-        self.lock().wrote(service, number, Instant::now());
+    pub(crate) fn wrote(&self, owner: &Owner, number: i64) {
+        self.lock().wrote(owner, number, Instant::now());
         self.waits.notify_one();
     }
 
     /// This Service has everything and has not published it: whoever wrote it may have gone before northd took it.
-    pub(crate) fn found(&self, service: &ServiceKey) {
-        self.lock().found(service, Instant::now());
+    pub(crate) fn found(&self, owner: &Owner) {
+        self.lock().found(owner, Instant::now());
         self.waits.notify_one();
     }
 
-    /// The Service has nothing any more that could be taken.
-    pub(crate) fn forget(&self, service: &ServiceKey) {
-        self.lock().writes.remove(service);
+    /// The Service has nothing any more that could be taken. Another one of its name may.
+    pub(crate) fn forget(&self, owner: &Owner) {
+        let mut progress = self.lock();
+        if progress.writes.get(&owner.key).is_some_and(|write| write.uid == owner.uid) {
+            progress.writes.remove(&owner.key);
+        }
     }
 
     /// Whether what is written for this Service was taken.
@@ -139,6 +143,8 @@ struct Progress {
 
 #[derive(Debug, Clone, Copy)]
 struct Write {
+    /// The Service's.
+    uid: Uuid,
     number: i64,
     /// Its time is over.
     late: bool,
@@ -152,21 +158,21 @@ impl Default for Progress {
 }
 
 impl Progress {
-    fn wrote(&mut self, service: &ServiceKey, number: i64, now: Instant) {
+    fn wrote(&mut self, Owner { key, uid }: &Owner, number: i64, now: Instant) {
         self.seen.asked = self.seen.asked.max(number);
         if number <= self.seen.taken {
-            self.writes.remove(service);
+            self.writes.remove(key);
             return;
         }
-        self.writes.insert(service.clone(), Write { number, late: self.silent });
+        self.writes.insert(key.clone(), Write { uid: *uid, number, late: self.silent });
         if !self.silent {
             self.waits.entry(number).or_insert((now + BUDGET, self.seen.taken));
         }
     }
 
-    fn found(&mut self, service: &ServiceKey, now: Instant) {
-        if self.floor != UNKNOWN && self.seen.taken < self.floor && !self.writes.contains_key(service) {
-            self.wrote(service, self.floor, now);
+    fn found(&mut self, owner: &Owner, now: Instant) {
+        if self.floor != UNKNOWN && self.seen.taken < self.floor && !self.writes.contains_key(&owner.key) {
+            self.wrote(owner, self.floor, now);
         }
     }
 
@@ -234,6 +240,7 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::owner;
 
     fn key(name: &str) -> ServiceKey {
         ServiceKey::new("shop", name)
@@ -265,41 +272,41 @@ mod tests {
     #[test]
     fn a_write_is_awaited_until_northd_has_come_to_its_number() {
         let (mut progress, now) = (begun(), Instant::now());
-        progress.wrote(&key("a"), 6, now);
-        progress.wrote(&key("b"), 7, now);
+        progress.wrote(&owner("shop", "a"), 6, now);
+        progress.wrote(&owner("shop", "b"), 7, now);
         assert_eq!((progress.realised(&key("a")), progress.realised(&key("c"))), (Realised::Awaited, Realised::Yes));
         assert_eq!(names(progress.observe(at(7, 6))), ["a"]);
         assert_eq!((progress.realised(&key("a")), progress.realised(&key("b"))), (Realised::Yes, Realised::Awaited));
         assert_eq!(progress.deadline(), Some(now + BUDGET));
         assert_eq!(names(progress.observe(at(7, 7))), ["b"]);
         assert_eq!(progress.deadline(), None);
-        progress.wrote(&key("d"), 7, now);
+        progress.wrote(&owner("shop", "d"), 7, now);
         assert_eq!(progress.realised(&key("d")), Realised::Yes, "northd was quicker than we");
     }
 
     #[test]
     fn after_one_silent_budget_nobody_waits_until_northd_moves() {
         let (mut progress, now) = (begun(), Instant::now());
-        progress.wrote(&key("a"), 6, now);
-        progress.wrote(&key("b"), 7, now + BUDGET / 2);
+        progress.wrote(&owner("shop", "a"), 6, now);
+        progress.wrote(&owner("shop", "b"), 7, now + BUDGET / 2);
         assert_eq!(progress.expire(now + BUDGET / 2), []);
         assert_eq!(names(progress.expire(now + BUDGET)), ["a", "b"], "both at once: northd is silent");
-        progress.wrote(&key("c"), 8, now + BUDGET);
+        progress.wrote(&owner("shop", "c"), 8, now + BUDGET);
         assert!(matches!(progress.realised(&key("c")), Realised::Unknown(_)));
         assert_eq!(progress.deadline(), None);
 
         assert_eq!(names(progress.observe(at(8, 7))), ["a", "b"]);
         assert_eq!(progress.realised(&key("a")), Realised::Yes);
         assert!(matches!(progress.realised(&key("c")), Realised::Unknown(_)));
-        progress.wrote(&key("d"), 9, now);
+        progress.wrote(&owner("shop", "d"), 9, now);
         assert_eq!(progress.realised(&key("d")), Realised::Awaited, "it is worth waiting again");
     }
 
     #[test]
     fn a_northd_that_is_slow_but_moves_costs_each_write_its_own_budget() {
         let (mut progress, now) = (begun(), Instant::now());
-        progress.wrote(&key("a"), 6, now);
-        progress.wrote(&key("b"), 7, now + BUDGET / 2);
+        progress.wrote(&owner("shop", "a"), 6, now);
+        progress.wrote(&owner("shop", "b"), 7, now + BUDGET / 2);
         assert_eq!(names(progress.observe(at(7, 6))), ["a"]);
         assert_eq!(progress.expire(now + BUDGET), []);
         progress.observe(at(9, 6));
@@ -322,22 +329,22 @@ mod tests {
     fn what_an_earlier_term_wrote_and_did_not_publish_is_awaited_like_a_write_of_this_one() {
         let (mut progress, now) = (Progress::default(), Instant::now());
         progress.observe(at(5, 3));
-        progress.found(&key("a"), now);
+        progress.found(&owner("shop", "a"), now);
         assert_eq!(progress.realised(&key("a")), Realised::AsTold, "no term has begun");
         progress.floor = 5;
-        progress.found(&key("a"), now);
+        progress.found(&owner("shop", "a"), now);
         assert_eq!((progress.realised(&key("a")), progress.deadline()), (Realised::Awaited, Some(now + BUDGET)));
         assert_eq!(names(progress.expire(now + BUDGET)), ["a"]);
         assert!(matches!(progress.realised(&key("a")), Realised::Unknown(_)));
         assert_eq!(names(progress.observe(at(5, 5))), ["everywhere"]);
-        progress.found(&key("a"), now);
+        progress.found(&owner("shop", "a"), now);
         assert_eq!((progress.realised(&key("a")), progress.deadline()), (Realised::Yes, None));
     }
 
     #[test]
     fn the_numbers_of_a_restored_database_are_not_waited_for() {
         let (mut progress, now) = (begun(), Instant::now());
-        progress.wrote(&key("a"), 6, now);
+        progress.wrote(&owner("shop", "a"), 6, now);
         assert_eq!(names(progress.observe(at(2, 1))), ["a"]);
         assert_eq!((progress.realised(&key("a")), progress.deadline()), (Realised::AsTold, None));
         assert_eq!(names(progress.observe(at(2, 2))), ["everywhere"]);

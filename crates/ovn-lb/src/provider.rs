@@ -138,7 +138,14 @@ impl Ovn {
         if self.addresses.leaves_elsewhere(key, &want.addresses) {
             self.addresses.note_routes(&fence(want, &self.site.router_of(&key.namespace), nb).0);
         } else {
-            self.addresses.forget_routes(key);
+            self.addresses.forget_routes(want.owner());
+        }
+    }
+
+    /// Reads where backends are plugged in, if this one is to be probed.
+    async fn read_ports(&self, want: &Wanted) {
+        if matches!(health::asked(want), Ok(Some(_))) {
+            self.ports.read().await;
         }
     }
 
@@ -191,7 +198,7 @@ impl Ovn {
                 match committed {
                     Err(Error::Lost) => continue,
                     Err(error) => return Err(error),
-                    Ok(Some(number)) => self.northd.wrote(&desired.owner.key, number),
+                    Ok(Some(number)) => self.northd.wrote(&desired.owner, number),
                     Ok(None) => {}
                 }
             }
@@ -267,7 +274,7 @@ impl LoadBalancers for Ovn {
         }
         let caveats = self.settle(|nb| self.wish(want, nb), term).await?;
         if want.ask.current.is_empty() {
-            self.northd.found(&want.owner().key);
+            self.northd.found(want.owner());
         }
         // Its rows do not have them any more.
         self.addresses.release_surplus(&want.ask, term).await?;
@@ -312,7 +319,7 @@ impl LoadBalancers for Ovn {
     /// The row first: an address that is given to somebody else must not answer here any more.
     async fn release(&self, owner: &Owner, term: &Term) -> Result<(), ProviderError> {
         self.settle(|_| Ok((Desired::nothing(owner, &self.site), ())), term).await?;
-        self.northd.forget(&owner.key);
+        self.northd.forget(owner);
         self.memos.forget(owner.uid);
         self.plans.forget(owner.uid);
         Ok(self.addresses.release(owner, term).await?)

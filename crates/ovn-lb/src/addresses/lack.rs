@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use groundcrew_core::leader::Moment;
-use groundcrew_core::provider::{AddressAsk, Caveat, ErrorKind, Look, ProviderError, Retry};
+use groundcrew_core::provider::{AddressAsk, Caveat, ErrorKind, Look, Owner, ProviderError, Retry};
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
@@ -19,10 +19,17 @@ const ASK_AGAIN: Duration = Duration::from_mins(5);
 /// The same where it is another Service that lacks it, too: it may be given one at any time.
 const ASK_AGAIN_FOR_SHARED: Duration = Duration::from_secs(15);
 
+/// A Service that waits for an address. Another one of its name may be released meanwhile.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    uid: Uuid,
+    /// What it does without, if it is served all the same.
+    lack: Option<Lack>,
+}
+
 /// What a Service does without.
 #[derive(Debug)]
 pub(super) struct Lack {
-    uid: Uuid,
     family: Family,
     why: ProviderError,
     until: Moment,
@@ -60,7 +67,7 @@ impl Addresses {
             return;
         };
         // Woken meanwhile, it asks again at once.
-        let Some(waiting) = state.waiting.get_mut(key) else { return };
+        let Some(waiter) = state.waiting.get_mut(key) else { return };
         let is_anothers = matches!(error, Error::NothingToShare { .. });
         let why = ProviderError::from(error);
         let (why, again) = match why.response().retry {
@@ -76,7 +83,7 @@ impl Addresses {
             // Nobody listens any more when the process ends.
             let _ = looks.send(Look::At(service));
         });
-        *waiting = Some(Lack { uid: ask.owner.uid, family, why, until, _alarm: AbortOnDropHandle::new(alarm) });
+        waiter.lack = Some(Lack { family, why, until, _alarm: AbortOnDropHandle::new(alarm) });
     }
 
     /// Whether this Service has all it needs but an address of a family of which it never had one, and for which nobody
@@ -91,11 +98,24 @@ impl Addresses {
 }
 
 impl State {
+    pub(super) fn waits(&mut self, owner: &Owner) {
+        let waiter = || Waiter { uid: owner.uid, lack: None };
+        let found = self.waiting.entry(owner.key.clone()).or_insert_with(waiter);
+        if found.uid != owner.uid {
+            *found = waiter();
+        }
+    }
+
+    pub(super) fn waits_no_more(&mut self, owner: &Owner) {
+        if self.waiting.get(&owner.key).is_some_and(|waiter| waiter.uid == owner.uid) {
+            self.waiting.remove(&owner.key);
+        }
+    }
+
     /// What this Service does without.
     pub(super) fn lack(&self, ask: &AddressAsk) -> Option<&Lack> {
-        let lack = self.waiting.get(&ask.owner.key)?.as_ref()?;
-        let is_of_it = lack.uid == ask.owner.uid && Family::in_order(ask.families).contains(&lack.family);
-        Some(lack).filter(|_| is_of_it)
+        let waiter = self.waiting.get(&ask.owner.key).filter(|waiter| waiter.uid == ask.owner.uid)?;
+        waiter.lack.as_ref().filter(|lack| Family::in_order(ask.families).contains(&lack.family))
     }
 
     /// The family of which it has asked for an address lately, and got none.

@@ -96,15 +96,22 @@ impl Addresses {
     /// This Service is served as it wants to be: the backends that are in its wish get their way back.
     pub(crate) fn note_routes(&self, want: &Wanted) {
         let Some(routes) = &self.routes else { return };
-        let service = &want.owner().key;
-        let egress = self.projects.egress_of(&service.namespace);
-        routes.note_routes(service, egress.as_deref(), &want.addresses, &backends(want));
+        let owner = want.owner();
+        let egress = self.projects.egress_of(&owner.key.namespace);
+        routes.note_routes(owner, egress.as_deref(), &want.addresses, &backends(want));
     }
 
-    /// This Service needs no way back any more.
-    pub(crate) fn forget_routes(&self, service: &ServiceKey) {
+    /// This Service needs no way back.
+    pub(crate) fn forget_routes(&self, owner: &Owner) {
         if let Some(routes) = &self.routes {
-            routes.note_routes(service, None, &[], &BTreeSet::new());
+            routes.note_routes(owner, None, &[], &BTreeSet::new());
+        }
+    }
+
+    /// Neither does one that is gone; another one of its name may.
+    pub(super) fn release_routes(&self, owner: &Owner) {
+        if let Some(routes) = &self.routes {
+            routes.release_routes(owner);
         }
     }
 

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use groundcrew_core::key::ServiceKey;
+use groundcrew_core::provider::Owner;
 use groundcrew_core::queue::Queue;
+use uuid::Uuid;
 
 use super::{Obstacle, Route};
 
@@ -27,10 +29,10 @@ pub(in super::super) struct Routes {
 
 #[derive(Debug, Default)]
 struct State {
-    by_service: BTreeMap<ServiceKey, Needs>,
+    by_service: BTreeMap<ServiceKey, (Uuid, Needs)>,
     /// Services that had an address when the term began and have not said what they need, with their Vpcs: what is theirs
     /// there is not known yet. One that is paused never says.
-    unheard: BTreeMap<ServiceKey, Arc<str>>,
+    unheard: BTreeMap<ServiceKey, (Uuid, Arc<str>)>,
     /// How many those are, by Vpc.
     unheard_in: BTreeMap<Arc<str>, usize>,
     /// Why the last write to a Vpc failed.
@@ -53,26 +55,29 @@ impl Routes {
     }
 
     /// A term begins, with these Services. What was gathered while following may be out of date.
-    pub(in super::super) fn begin(&self, unheard: BTreeMap<ServiceKey, Arc<str>>) {
+    pub(in super::super) fn begin<'a>(&self, unheard: impl Iterator<Item = (&'a Owner, Arc<str>)>) {
+        let unheard: BTreeMap<_, _> = unheard.map(|(owner, vpc)| (owner.key.clone(), (owner.uid, vpc))).collect();
         let mut unheard_in = BTreeMap::new();
-        for vpc in unheard.values() {
+        for (_, vpc) in unheard.values() {
             *unheard_in.entry(vpc.clone()).or_default() += 1;
         }
         *self.lock() = State { unheard, unheard_in, ..State::default() };
     }
 
     /// This is what a Service needs now.
-    pub(in super::super) fn note(&self, service: &ServiceKey, needs: Option<Needs>) {
-        let mut state = self.lock();
-        let mut changed: BTreeSet<Arc<str>> = state.hear(service).into_iter().collect();
-        if state.by_service.get(service) != needs.as_ref() {
-            changed.extend(needs.as_ref().map(|needs| needs.vpc.clone()));
-            let before = match needs {
-                Some(needs) => state.by_service.insert(service.clone(), needs),
-                None => state.by_service.remove(service),
-            };
-            changed.extend(before.map(|needs| needs.vpc));
+    pub(in super::super) fn note(&self, owner: &Owner, needs: Option<Needs>) {
+        let changed = self.lock().note(owner, needs);
+        for vpc in &changed {
+            self.look(vpc);
         }
+    }
+
+    /// This Service is gone. What another one of its name needs stays.
+    pub(in super::super) fn release(&self, owner: &Owner) {
+        let mut state = self.lock();
+        let known = state.by_service.get(&owner.key).map(|(uid, _)| *uid);
+        let known = known.or_else(|| state.unheard.get(&owner.key).map(|(uid, _)| *uid));
+        let changed = if known == Some(owner.uid) { state.note(owner, None) } else { BTreeSet::new() };
         drop(state);
         for vpc in &changed {
             self.look(vpc);
@@ -81,12 +86,12 @@ impl Routes {
 
     /// Whether anybody needs something there.
     pub(in super::super) fn concern(&self, vpc: &str) -> bool {
-        self.lock().by_service.values().any(|needs| *needs.vpc == *vpc)
+        self.lock().by_service.values().any(|(_, needs)| *needs.vpc == *vpc)
     }
 
     pub(super) fn wanted(&self, vpc: &str) -> Wanted {
         let state = self.lock();
-        let of_vpc = state.by_service.values().filter(|needs| *needs.vpc == *vpc);
+        let of_vpc = state.by_service.values().map(|(_, needs)| needs).filter(|needs| *needs.vpc == *vpc);
         let routes = of_vpc.flat_map(|needs| needs.routes.iter().cloned()).collect();
         Wanted { routes, is_complete: !state.unheard_in.contains_key(vpc), take_over: self.take_over }
     }
@@ -108,7 +113,7 @@ impl Routes {
         if before.as_deref() == why {
             return Vec::new();
         }
-        let concerned = state.by_service.iter().filter(|(_, needs)| needs.vpc == *vpc);
+        let concerned = state.by_service.iter().filter(|(_, (_, needs))| needs.vpc == *vpc);
         concerned.map(|(service, _)| service.clone()).collect()
     }
 
@@ -128,9 +133,24 @@ impl Routes {
 }
 
 impl State {
+    /// The Vpcs where something else is needed now.
+    fn note(&mut self, owner: &Owner, needs: Option<Needs>) -> BTreeSet<Arc<str>> {
+        let mut changed: BTreeSet<Arc<str>> = self.hear(&owner.key).into_iter().collect();
+        let needs = needs.map(|needs| (owner.uid, needs));
+        if self.by_service.get(&owner.key) != needs.as_ref() {
+            changed.extend(needs.as_ref().map(|(_, needs)| needs.vpc.clone()));
+            let before = match needs {
+                Some(needs) => self.by_service.insert(owner.key.clone(), needs),
+                None => self.by_service.remove(&owner.key),
+            };
+            changed.extend(before.map(|(_, needs)| needs.vpc));
+        }
+        changed
+    }
+
     /// A Service has said what it needs. Returns its Vpc if it was the last one there.
     fn hear(&mut self, service: &ServiceKey) -> Option<Arc<str>> {
-        let vpc = self.unheard.remove(service)?;
+        let (_, vpc) = self.unheard.remove(service)?;
         let left = self.unheard_in.get_mut(&vpc)?;
         *left -= 1;
         if *left > 0 {
@@ -144,21 +164,38 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::owner;
 
     #[test]
     fn who_has_not_been_heard_keeps_what_is_in_his_own_vpc_and_in_no_other() {
         let routes = Routes::new(true, false);
-        let key = |name: &str| ServiceKey::new("shop", name);
-        let unheard = [("paused", "one"), ("web", "two"), ("api", "two")];
-        routes.begin(unheard.into_iter().map(|(service, vpc)| (key(service), vpc.into())).collect());
+        let owner = |name: &str| owner("shop", name);
+        let unheard = [("paused", "one"), ("web", "two"), ("api", "two")].map(|(name, vpc)| (owner(name), vpc));
+        routes.begin(unheard.iter().map(|(owner, vpc)| (owner, (*vpc).into())));
         let is_complete = |vpc: &str| routes.wanted(vpc).is_complete;
         assert_eq!(["one", "two", "three"].map(is_complete), [false, false, true]);
-        routes.note(&key("web"), None);
+        routes.note(&owner("web"), None);
         assert!(!is_complete("two") && routes.vpcs.depth() == 0);
-        routes.note(&key("api"), None);
+        routes.note(&owner("api"), None);
         assert_eq!(["one", "two", "three"].map(is_complete), [false, true, true]);
         assert_eq!(routes.vpcs.depth(), 1, "it is looked at, as what nobody wants there may go now");
-        routes.note(&key("api"), None);
+        routes.note(&owner("api"), None);
         assert!(!is_complete("one"), "nobody is heard twice");
+    }
+
+    #[test]
+    fn when_one_is_released_another_one_of_its_name_keeps_what_it_needs() {
+        let routes = Routes::new(true, false);
+        let now = owner("shop", "web");
+        let before = Owner { uid: Uuid::from_u128(1), ..now.clone() };
+        let needs = Needs { vpc: "one".into(), routes: BTreeSet::new() };
+        routes.begin([(&now, "one".into())].into_iter());
+        routes.release(&before);
+        assert!(!routes.wanted("one").is_complete, "it has not been heard");
+        routes.note(&now, Some(needs));
+        routes.release(&before);
+        assert!(routes.concern("one"));
+        routes.release(&now);
+        assert!(!routes.concern("one"));
     }
 }
