@@ -392,10 +392,14 @@ impl LoadBalancers for Ovn {
         }
         self.steer(want, &nb);
         if differences.is_empty() {
-            if caveats.is_empty() && is_plain(want) && !self.site.take_over && self.site.group.is_none() {
+            if is_safe && caveats.is_empty() && is_plain(want) && !self.site.take_over && self.site.group.is_none() {
                 self.memos.note(&question);
             }
             Verdict::Same(self.reachable(want, caveats))
+        if !is_safe {
+            // Else what was seen before would be taken for all of it when it is safe again.
+            self.memos.forget(*uid);
+        }
         } else {
             Verdict::Differs(differences)
         }

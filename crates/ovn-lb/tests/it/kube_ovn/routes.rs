@@ -57,6 +57,20 @@ async fn each_backend_gets_its_return_route_which_goes_with_the_last_service_tha
     project.served("other").await;
     project.delete("web").await;
     cloud.until_routed(&["10.1.0.41"]).await;
+    // The project leaves by this network from now on.
+    let way = json!([{ "cidr": "0.0.0.0/0", "nextHopIP": project.address(1), "policy": "policyDst" }]);
+    let leave_by = async |routes: Value| {
+        let routes = json!({ "spec": { "staticRoutes": routes } });
+        cloud.kube_ovn.vpcs().patch(&project.namespace, &PatchParams::default(), &Patch::Merge(routes)).await.unwrap();
+    };
+    leave_by(way.clone()).await;
+    cloud.until_routed(&[]).await;
+    leave_by(json!([])).await;
+    cloud.until_routed(&["10.1.0.41"]).await;
+    leave_by(way.clone()).await;
+    cloud.until_routed(&[]).await;
+    leave_by(json!([])).await;
+    cloud.until_routed(&["10.1.0.41"]).await;
     project.delete("other").await;
     cloud.until_routed(&[]).await;
 }
