@@ -135,15 +135,22 @@ impl Cache {
         let service = self.object(answer, &mut state.strings)?;
         let key = service.key().clone();
         // Who is gone by now is not brought back by what was true before: no event would ever take it away again.
+        let mut members = Vec::new();
         if state.services.get(&key).is_some_and(|present| !is_newer(present, &service)) {
-            if self.class.concerns(&service) {
-                state.put(service);
-            } else {
-                state.remove(&key);
+            let before = state.groups_of(&key);
+            let changed = if self.class.concerns(&service) { state.put(service) } else { state.remove(&key).is_some() };
+            if changed {
+                members.extend(before.into_iter().chain(state.groups_of(&key)));
             }
         }
         // The watch may have been quicker, with a later state or with another Service of the same name.
-        state.services.get(&key).filter(|present| present.owner.uid.to_string() == answer_uid(answer)).cloned()
+        let now = state.services.get(&key).filter(|s| s.owner.uid.to_string() == answer_uid(answer)).cloned();
+        drop(state);
+        // The event of it will be no news, and they may wait for what it says.
+        for member in members.into_iter().flatten().filter(|member| *member != key) {
+            (self.wake)(member);
+        }
+        now
     }
 
     fn apply_service(&self, from: &wire::Service) -> Option<ServiceKey> {

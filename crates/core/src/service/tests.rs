@@ -287,8 +287,12 @@ fn wire(json: Value) -> wire::Service {
 }
 
 fn cache() -> (Arc<Cache>, ServiceSink) {
+    cache_waking(|_| {})
+}
+
+fn cache_waking(wake: impl Fn(ServiceKey) + Send + Sync + 'static) -> (Arc<Cache>, ServiceSink) {
     let class = Class { name: "c".into(), classless: false };
-    let cache = Arc::new(Cache::new(class, Reads::default(), Box::new(|_| None), Box::new(|_| {})));
+    let cache = Arc::new(Cache::new(class, Reads::default(), Box::new(|_| None), Box::new(wake)));
     (cache.clone(), ServiceSink::new(cache))
 }
 

@@ -1,5 +1,7 @@
 //! Who waits for whose address.
 
+use std::sync::Mutex;
+
 use super::*;
 
 /// Of one key, in the order of their names.
@@ -62,4 +64,30 @@ fn who_waits_for_the_address_of_one_that_gets_none_is_told() {
     assert_eq!((error.kind(), error.response().reason), (ErrorKind::Quota, "WaitsForShared"));
     assert!(error.to_string().contains("ns/a") && error.to_string().contains("is in no pool"), "{error}");
     assert!(asks(&later, &refused).is_ok(), "the first waits for nobody");
+}
+
+#[test]
+fn who_waits_for_another_ones_address_is_woken_by_the_answer_to_our_write_whose_event_is_no_news_then() {
+    let woken = Arc::new(Mutex::new(BTreeSet::new()));
+    let wakes = woken.clone();
+    let (cache, mut sink) = cache_waking(move |key| wakes.lock().unwrap().extend([key.name.to_string()]));
+    let sharing = |name: &str, version: &str, more: Value| {
+        let mut object = raw(
+            name,
+            &json!({ "metadata": {
+            "resourceVersion": version, "annotations": { names::SHARING_KEY: "one" },
+        } }),
+        );
+        merge(&mut object, &more);
+        wire(object)
+    };
+    sink.apply(sharing("a", "1", json!({})));
+    sink.apply(sharing("b", "2", json!({})));
+    woken.lock().unwrap().clear();
+    let published =
+        || sharing("a", "3", json!({ "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }] } } }));
+    cache.wrote(&published());
+    assert_eq!(std::mem::take(&mut *woken.lock().unwrap()), ["b".to_owned()].into());
+    sink.apply(published());
+    assert!(woken.lock().unwrap().is_empty());
 }
