@@ -540,8 +540,9 @@ impl<P: LoadBalancers> Reconciler<P> {
         warn!(kind = error.kind().label(), reason = response.reason, retry = ?response.retry, "{error}");
         let Some(service) = self.cache.service(key) else { return };
         // A Service that is served goes on being served while its backend does not answer us; to write ten thousand
-        // conditions then would say nothing true and make the recovery slower.
-        if !response.tell || (error.kind() == ErrorKind::Unavailable && status::says_served(&service)) {
+        // conditions then would say nothing true and make the recovery slower. Whoever wants it gone waits for us.
+        let is_served = status::says_served(&service) && self.class.intent(&service) == Intent::Serve;
+        if !response.tell || (error.kind() == ErrorKind::Unavailable && is_served) {
             return;
         }
         self.tell(&service, Severity::Warning, response.reason, error.to_string());

@@ -4,7 +4,7 @@ use groundcrew_testkit::ovn::Northbound;
 use groundcrew_testkit::{Signal, eventually};
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::ListParams;
+use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 
 use crate::harness::{Project, SOON, addresses, get};
@@ -21,14 +21,18 @@ async fn fails_and_recovers(
     let controller = project.controller(&northbound).await;
     let address = project.served("web").await;
     project.until_reason("web", "Served").await;
+    project.served("leaving").await;
     let before = project.services().get("web").await.unwrap();
 
     fail(&mut northbound).await;
     project.endpoints("web", 8080, &["10.1.0.42"]).await;
     project.endpoints("new", 8080, &["10.1.0.43"]).await;
     project.create("new", json!({})).await;
-    let message = project.until_reason("new", "ProviderUnavailable").await;
-    assert!(message.contains("OVN"), "{message}");
+    project.services().delete("leaving", &DeleteParams::default()).await.unwrap();
+    for service in ["new", "leaving"] {
+        let message = project.until_reason(service, "ProviderUnavailable").await;
+        assert!(message.contains("OVN"), "{message}");
+    }
     let events: Api<Event> = Api::namespaced(project.client.clone(), &project.namespace);
     eventually("an Event tells it, too", SOON, async || {
         let told = events.list(&ListParams::default()).await?.items;
@@ -48,6 +52,7 @@ async fn fails_and_recovers(
     }
 
     heal(&mut northbound).await;
+    project.until_gone("leaving").await;
     project.until_served("new").await;
     let repaired = |said: &str| said.contains("10.1.0.42:8080") && said.contains("10.1.0.43:8080");
     project.until_nbctl(&northbound, &["lb-list"], "all is written after it", repaired).await;
