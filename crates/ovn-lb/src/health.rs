@@ -75,7 +75,6 @@ pub(crate) fn add(desired: &mut Desired, options: &StrMap, probing: &Probing<'_>
         }
         row.mappings = mappings.into_iter().collect();
         row.checks = checks(row, options);
-        row.seal_checks();
     }
     let told = |reason, message| Caveat { reason, message, stops: false };
     let list = |items: Vec<String>| items.join(", ");
@@ -133,26 +132,6 @@ fn bracketed(address: IpAddr) -> String {
     }
 }
 
-impl Row {
-    /// Makes the checks part of the content hash.
-    fn seal_checks(&mut self) {
-        if self.checks.is_empty() {
-            return;
-        }
-        let mut text = self.marks.get(marks::HASH).unwrap_or_default().to_owned();
-        let options = self.checks.iter().flat_map(|check| check.options.iter());
-        for (key, value) in self.mappings.iter().chain(options) {
-            text.extend(["\n", key, "=", value]);
-        }
-        for check in &self.checks {
-            text.extend(["\n", &check.vip]);
-        }
-        let hash = marks::digest(&text);
-        self.marks =
-            self.marks.iter().map(|(key, value)| (key, if key == marks::HASH { &hash } else { value })).collect();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -207,6 +186,8 @@ mod tests {
         assert_eq!(mappings, [("10.1.0.41", "web:10.1.0.250"), ("[fd00::41]", "web:[fd00::250]")]);
         let vips: Vec<_> = row.checks.iter().map(|check| &*check.vip).collect();
         assert_eq!(vips, ["192.0.2.7:80", "[2001:db8::7]:80"]);
+        let (plain, _) = probed("23.03.1-x", &[], &["10.1.0.41:8080", "[fd00::41]:8080"]);
+        assert_eq!(row.marks, plain.marks, "what tells our content from another's is not about probes");
     }
 
     #[test]

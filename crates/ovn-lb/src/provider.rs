@@ -269,9 +269,7 @@ impl LoadBalancers for Ovn {
     }
 
     async fn ensure(&self, want: &Wanted, term: &Term) -> Result<Reachable, ProviderError> {
-        if matches!(health::asked(want), Ok(Some(_))) {
-            self.ports.read().await;
-        }
+        self.read_ports(want).await;
         let caveats = self.settle(|nb| self.wish(want, nb), term).await?;
         if want.ask.current.is_empty() {
             self.northd.found(want.owner());
@@ -295,6 +293,7 @@ impl LoadBalancers for Ovn {
             }));
         }
         drop(nb);
+        self.read_ports(want).await;
         let services = wants.iter().map(|want| want.owner().key.clone()).collect();
         let under_way = self.unseen.write(services, &self.view.replica, &self.looks);
         let mut outcomes = self.committer.commit_all(steps, term).await.into_iter();

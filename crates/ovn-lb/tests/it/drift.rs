@@ -15,7 +15,7 @@ use crate::data_path::{World, url};
 use crate::harness::{Controller, Project, SOON, rows};
 
 /// How often this kind of drift was found so far.
-async fn found(controller: &Controller, kind: &str) -> u64 {
+pub(crate) async fn found(controller: &Controller, kind: &str) -> u64 {
     let page = crate::harness::get(controller.admin, "/metrics").await.unwrap().1;
     let is_it =
         |line: &&str| line.starts_with("groundcrew_drift_found_total{") && line.contains(&format!("\"{kind}\""));

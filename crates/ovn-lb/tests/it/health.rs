@@ -9,7 +9,7 @@ use groundcrew_testkit::ovn::lab::{Lab, ROUTER, SWITCH};
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::drift::until_found;
+use crate::drift::{found, until_found};
 use crate::harness::{Project, SOON};
 
 async fn annotate(project: &Project, service: &str, value: Option<&str>) {
@@ -106,4 +106,16 @@ async fn a_check_that_cannot_be_made_is_told_and_the_service_is_served() {
     let mappings = ["--bare", "--columns=ip_port_mappings", "list", "Load_Balancer"];
     let mappings = northbound.nbctl(mappings).await.unwrap();
     assert_eq!(mappings.trim().replace('"', ""), "10.1.0.41=web:10.1.0.250");
+
+    // A rolling update: each step is carried out, and none is taken for somebody else's doing.
+    for n in 50..65 {
+        let backend = format!("10.1.0.{n}");
+        project.endpoints("web", 8080, &["10.1.0.41", &backend]).await;
+        let is_there = |said: &str| said.contains(&format!("{backend}:8080"));
+        project.until_nbctl(&northbound, &["lb-list"], "the new backend is there", is_there).await;
+    }
+    northbound.nbctl(["lr-lb-del", &project.namespace]).await.unwrap();
+    until_found(&controller, "router_detached", 1).await;
+    assert_eq!((found(&controller, "vips").await, found(&controller, "health_check").await), (0, 0));
+    controller.stop().await;
 }
