@@ -70,7 +70,7 @@ use metrics::Metrics;
 use northd::Northd;
 use ports::Ports;
 use projects::{ProjectSink, Projects};
-use provider::Ovn;
+use provider::{Closed, Ovn};
 use shift::Evidence;
 use unseen::Unseen;
 use view::View;
@@ -177,6 +177,8 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
         memos: Memos::default(),
         plans: Plans::default(),
         site: Site {
+        closed: Closed::default(),
+        refused: Refused::default(),
             cluster,
             router: args.ovn_router,
             switch: args.ovn_switch,

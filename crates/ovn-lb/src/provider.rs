@@ -1,9 +1,9 @@
 //! OVN as a cloud that has load balancers.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::stream::{self, BoxStream, StreamExt};
 use groundcrew_api::names::annotation::{
@@ -17,7 +17,7 @@ use groundcrew_core::provider::{
     Reachable, Routable, Verdict, Wanted,
 };
 use groundcrew_core::runtime::Readiness;
-use ovsdb_client::StrMap;
+use ovsdb_client::{StrMap, Uuid};
 use tokio::sync::{broadcast, watch};
 use tracing::{debug, info};
 
@@ -41,6 +41,27 @@ use crate::view::View;
 use crate::waiting::{Obstacle, Waiting};
 use crate::ways;
 
+/// Services that have no row because their source ranges could not be enforced: nobody else took it.
+#[derive(Default)]
+pub(crate) struct Closed(Mutex<HashSet<Uuid>>);
+
+impl Closed {
+    /// What stood in the way at its last look.
+    fn note(&self, owner: &Owner, held: &[plan::Held]) {
+        let mut closed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.iter().any(|held| matches!(held, plan::Held::Unguarded { .. })) {
+            closed.insert(owner.uid);
+        } else {
+            closed.remove(&owner.uid);
+        }
+    }
+
+    fn is(&self, want: &Wanted, site: &Site, nb: &Northbound) -> bool {
+        let closed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        closed.contains(&want.owner().uid) && plan::ours(want.owner(), site, nb).is_empty()
+    }
+}
+
 /// How often a reconcile plans again because somebody was quicker, before it gives way to others.
 const ATTEMPTS: usize = 4;
 
@@ -56,6 +77,8 @@ pub(crate) struct Ovn {
     pub(crate) unseen: Unseen,
     pub(crate) memos: Memos,
     pub(crate) plans: Plans,
+    pub(crate) closed: Closed,
+    pub(crate) refused: Refused,
     pub(crate) evidence: Arc<Evidence>,
     pub(crate) ports: Arc<Ports>,
     pub(crate) health_check_sources: Vec<IpAddr>,
@@ -219,6 +242,7 @@ impl Ovn {
 
     /// Says what is waited for, and then looks once more: what comes before it is said wakes nobody.
     fn still_held(&self, desired: &Desired, held: &[plan::Held]) -> Result<bool, Error> {
+            self.closed.note(&desired.owner, &found.held);
         for held in held {
             self.waiting.add(Obstacle::from(held), &desired.owner.key);
         }
@@ -319,6 +343,7 @@ impl LoadBalancers for Ovn {
     async fn release(&self, owner: &Owner, term: &Term) -> Result<(), ProviderError> {
         self.settle(|_| Ok((Desired::nothing(owner, &self.site), ())), term).await?;
         self.northd.forget(owner);
+            self.closed.note(want.owner(), &[]);
         self.memos.forget(owner.uid);
         self.plans.forget(owner.uid);
         Ok(self.addresses.release(owner, term).await?)
@@ -338,6 +363,8 @@ impl LoadBalancers for Ovn {
         let (Owner { key, uid }, fingerprint) = (want.owner(), want.fingerprint());
         // Before they are asked: what changes meanwhile is another version's.
         let addresses = self.addresses.version();
+        self.closed.note(owner, &[]);
+        self.refused.note(owner.uid, contest::Ports::new());
         if addresses.is_some_and(|version| self.memos.stands(*uid, fingerprint, version, &nb)) {
             return Verdict::Same(self.reachable(want, Vec::new()));
         }
@@ -405,7 +432,14 @@ impl LoadBalancers for Ovn {
     }
 
     fn is_as_left(&self, want: &Wanted) -> bool {
-        self.view.now().map_or(true, |nb| plan::is_as_left(want, &self.site, &nb))
+        self.view
+            .now()
+            .map_or(true, |nb| self.closed.is(want, &self.site, &nb) || plan::is_as_left(want, &self.site, &nb))
+    }
+
+    /// Backends follow the router's networks and others' load balancers; the places in the marks follow kube-ovn.
+    fn may_move_on(&self, differences: &[Difference]) -> bool {
+        differences.iter().any(|difference| matches!(difference.kind, "vips" | "marks"))
     }
 
     async fn owned(&self) -> Result<Listing<Owned>, ProviderError> {

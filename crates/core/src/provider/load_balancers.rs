@@ -386,6 +386,13 @@ pub trait LoadBalancers: Send + Sync + 'static {
         true
     }
 
+    /// Whether a Service may differ in this way because its wish follows something outside that has changed, such as the
+    /// networks that its backends may be in, and not because somebody changed what was written for it. Then it is asked
+    /// whether that [is as it was left](Self::is_as_left), although the Service wants what it wanted before; no I/O.
+    fn may_move_on(&self, _differences: &[Difference]) -> bool {
+        false
+    }
+
     /// Everything outside that carries this cluster's mark.
     fn owned(&self) -> impl Future<Output = Result<Listing<Owned>, ProviderError>> + Send;
 

@@ -177,20 +177,22 @@ impl Drifts {
         }
     }
 
-    /// What a difference means that was seen at `since`. `is_as_left` tells whether what is there is what was last written;
-    /// it is asked only where something else is wanted than what was last seen there.
+    /// What a difference means that was seen at `since`. Whether what is there is what was last written is asked of
+    /// `is_as_left`, with whether the wish is the one that was last seen to be there.
     pub(super) fn judge(
         &self,
         wanted: &Wanted,
         differences: &[Difference],
         since: Instant,
-        is_as_left: impl FnOnce() -> bool,
+        is_as_left: impl FnOnce(bool) -> bool,
     ) -> Judgement {
         let (key, now) = (&wanted.owner().key, Moment::now());
         let mut state = self.lock();
         let known = state.known(key);
         known.judged += 1;
         if !known.differs(wanted, differences, since, is_as_left) {
+            // What is there follows another wish from now on, or nobody knows how much of it.
+            known.settled = None;
             return Judgement::Wish;
         }
         if self.report_only {
@@ -210,7 +212,7 @@ impl Drifts {
 
     /// The same for who has nothing to decide: a follower, or a look that was decided on before.
     pub(super) fn noticed(&self, wanted: &Wanted, differences: &[Difference], since: Instant) {
-        self.lock().known(&wanted.owner().key).differs(wanted, differences, since, || true);
+        self.lock().known(&wanted.owner().key).differs(wanted, differences, since, |is_known| !is_known);
     }
 
     /// Where no look has found this Service to differ that was not seen to be well again since. A scan that finds it to
@@ -331,11 +333,10 @@ impl Known {
         wanted: &Wanted,
         differences: &[Difference],
         since: Instant,
-        is_as_left: impl FnOnce() -> bool,
+        is_as_left: impl FnOnce(bool) -> bool,
     ) -> bool {
         self.differs = true;
-        let is_known = self.settled == Some(wanted.fingerprint()) || self.drifting.is_some();
-        if !is_known && is_as_left() {
+        if self.drifting.is_none() && is_as_left(self.settled == Some(wanted.fingerprint())) {
             return false;
         }
         let kinds = hash(&differences.iter().map(|difference| difference.kind).collect::<BTreeSet<_>>());

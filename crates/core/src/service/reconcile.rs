@@ -425,7 +425,9 @@ impl<P: LoadBalancers> Reconciler<P> {
     }
 
     fn judge(&self, wanted: &Wanted, differences: &[Difference], since: Instant) -> Judgement {
-        self.drifts.judge(wanted, differences, since, || self.provider.is_as_left(wanted))
+        self.drifts.judge(wanted, differences, since, |is_known| {
+            (!is_known || self.provider.may_move_on(differences)) && self.provider.is_as_left(wanted)
+        })
     }
 
     /// A Service without an address has nothing to compare.

@@ -6,6 +6,7 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
 
+use crate::drift::found;
 use crate::harness::{Project, SOON};
 
 #[tokio::test]
@@ -16,7 +17,9 @@ async fn a_backend_outside_the_project_is_left_out_and_told_until_the_router_rea
     let inside = ["lrp-add", router, "inside", "0a:00:00:00:00:01", "10.1.0.1/16"];
     northbound.nbctl(inside).await.unwrap();
     project.pool(8).await;
-    let _controller = project.controller(&northbound).await;
+    // What follows the project's networks is nobody's drift, not even where drift is only told.
+    let controller = project.start(&northbound.remotes(), &["--report-only"]).await;
+    controller.until_ready().await;
     project.endpoints("web", 8080, &["10.1.0.41", "10.2.0.41"]).await;
     project.create("web", json!({})).await;
     project.until_served("web").await;
@@ -50,4 +53,8 @@ async fn a_backend_outside_the_project_is_left_out_and_told_until_the_router_rea
             (ready.status == "False").then_some(())
         })
         .await;
+    northbound.nbctl(["lr-lb-del", router]).await.unwrap();
+    crate::drift::until_found(&controller, "router_detached", 1).await;
+    assert_eq!(found(&controller, "vips").await, 0);
+    controller.stop().await;
 }

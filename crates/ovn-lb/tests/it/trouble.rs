@@ -7,6 +7,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::drift::{found, until_found};
 use crate::harness::{Project, SOON, get};
 
 #[tokio::test]
@@ -151,23 +152,34 @@ async fn where_source_ranges_cannot_be_enforced_a_service_is_closed_not_open() {
     let project = Project::new("ranges").await;
     let northbound = project.northbound().await;
     project.pool(8).await;
-    let _controller = project.controller(&northbound).await;
+    // What we take away ourselves is nobody's drift, not even where drift is only told.
+    let controller = project.start(&northbound.remotes(), &["--report-only"]).await;
+    controller.until_ready().await;
     let router = project.namespace.as_str();
     // A cable to another router without a switch on the way: there is no place for a rule.
     let cable = ["lrp-add", router, "cable", "0a:00:00:00:00:01", "10.1.0.1/16", "peer=another"];
     northbound.nbctl(cable).await.unwrap();
     project.served("web").await;
     let ranges = json!({ "spec": { "loadBalancerSourceRanges": ["203.0.113.0/24"] } });
-    project.services().patch("web", &PatchParams::default(), &Patch::Merge(ranges)).await.unwrap();
+    project.services().patch("web", &PatchParams::default(), &Patch::Merge(&ranges)).await.unwrap();
     let message = project.until_reason("web", "SourceRangesUnenforceable").await;
     assert!(message.contains("cable") && message.contains(router), "{message}");
     assert_eq!(northbound.nbctl(["lb-list"]).await.unwrap(), "", "what was open to everybody is closed");
 
+    let none = json!({ "spec": { "loadBalancerSourceRanges": null } });
+    project.services().patch("web", &PatchParams::default(), &Patch::Merge(none)).await.unwrap();
+    project.until_reason("web", "Served").await;
+    project.services().patch("web", &PatchParams::default(), &Patch::Merge(&ranges)).await.unwrap();
+    project.until_reason("web", "SourceRangesUnenforceable").await;
     northbound.nbctl(["clear", "Logical_Router_Port", "cable", "peer"]).await.unwrap();
     project.until_reason("web", "Served").await;
     project.until_nbctl(&northbound, &["lr-lb-list", router], "it is back", |said| !said.is_empty()).await;
     let rules = northbound.nbctl(["--bare", "--columns=match", "list", "ACL"]).await.unwrap();
     assert!(rules.contains("tcp.dst == {80}"), "{rules}");
+    northbound.nbctl(["lr-lb-del", router]).await.unwrap();
+    until_found(&controller, "router_detached", 1).await;
+    assert_eq!(found(&controller, "row_missing").await, 0);
+    controller.stop().await;
 }
 
 #[tokio::test]

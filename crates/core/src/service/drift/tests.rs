@@ -38,7 +38,7 @@ fn differs(kind: &'static str) -> Vec<Difference> {
 
 /// By whoever knows that what is there is what was last written.
 fn judged(drifts: &Drifts, wanted: &Wanted, differences: &[Difference], since: Instant) -> Judgement {
-    drifts.judge(wanted, differences, since, || true)
+    drifts.judge(wanted, differences, since, |is_known| !is_known)
 }
 
 fn ended(found: &mut mpsc::UnboundedReceiver<Found>) -> Vec<(Vec<&'static str>, Fate)> {
@@ -121,14 +121,27 @@ fn what_a_new_wish_does_not_explain_is_drift_whatever_is_known() {
         let missing = differs("missing");
         let is_drift = |judged| matches!(judged, Judgement::Drift | Judgement::Report { news: true });
         // Nothing is known of it, as after a restart.
-        assert_eq!(drifts.judge(&wanted, &missing, Instant::now(), || true), Judgement::Wish);
-        assert!(is_drift(drifts.judge(&wanted, &missing, Instant::now(), || false)));
+        assert_eq!(drifts.judge(&wanted, &missing, Instant::now(), |is_known| !is_known), Judgement::Wish);
+        assert!(is_drift(drifts.judge(&wanted, &missing, Instant::now(), |_| false)));
         wanted.addresses.push(IpAddr::from([192, 0, 2, 8]));
-        assert!(is_drift(drifts.judge(&wanted, &missing, Instant::now(), || true)), "until it is right");
+        assert!(is_drift(drifts.judge(&wanted, &missing, Instant::now(), |is_known| !is_known)), "until it is right");
         drifts.settled(&wanted);
         wanted.addresses.pop();
-        assert_eq!(drifts.judge(&wanted, &missing, Instant::now(), || true), Judgement::Wish);
-        assert!(is_drift(drifts.judge(&wanted, &missing, Instant::now(), || false)), "both at once");
+        assert_eq!(drifts.judge(&wanted, &missing, Instant::now(), |is_known| !is_known), Judgement::Wish);
+        assert!(is_drift(drifts.judge(&wanted, &missing, Instant::now(), |_| false)), "both at once");
+    }
+}
+
+#[test]
+fn a_wish_that_follows_the_outside_is_one_even_where_the_service_wants_what_it_had() {
+    for report_only in [false, true] {
+        let (drifts, _found) = drifts(report_only);
+        let (wanted, vips) = (wanted(), differs("vips"));
+        drifts.settled(&wanted);
+        assert_eq!(drifts.judge(&wanted, &vips, Instant::now(), |_| true), Judgement::Wish);
+        drifts.settled(&wanted);
+        assert_ne!(drifts.judge(&wanted, &vips, Instant::now(), |_| false), Judgement::Wish);
+        assert_ne!(drifts.judge(&wanted, &vips, Instant::now(), |_| true), Judgement::Wish, "until it is right");
     }
 }
 
@@ -143,7 +156,7 @@ fn what_nobody_saw_come_is_told_together() {
     let seen = named("seen");
     drifts.settled(&seen);
     for wanted in [named("a"), seen, named("b")] {
-        assert_eq!(drifts.judge(&wanted, &differs("missing"), Instant::now(), || false), Judgement::Drift);
+        assert_eq!(drifts.judge(&wanted, &differs("missing"), Instant::now(), |_| false), Judgement::Drift);
         drifts.repaired(wanted.owner(), differs("missing"));
     }
     let told = by_cause(std::iter::from_fn(|| found.try_recv().ok()).collect(), &ByNumber);
