@@ -308,7 +308,7 @@ impl Book {
         }
     }
 
-    fn check_free(&self, address: IpAddr, namespace: &str) -> Result<(), Error> {
+    pub(crate) fn check_free(&self, address: IpAddr, namespace: &str) -> Result<(), Error> {
         let Some(holder) = self.holders(address).next() else { return Ok(()) };
         // Names of another project are not this tenant's business.
         let own = *holder.namespace == *namespace;

@@ -101,7 +101,11 @@ impl Addresses {
             }
             (Err(Error::ChildRef { child }), Some(kube_ovn)) => {
                 let address = kube_ovn.child(&key.namespace, &child)?;
-                (child.into(), address)
+                let mut state = self.lock();
+                // Who shares an address does it by one `EIp`: only its users are kept from each other's ports.
+                state.book.check_free(address, &key.namespace)?;
+                state.book.enter(key, address, child.into());
+                return Ok(Some(address));
             }
             (Ok(_), _) => return Ok(None),
             (Err(error), _) => return Err(error),

@@ -46,6 +46,13 @@ async fn a_tenants_eip_has_an_ovn_eip_of_its_own_or_one_of_its_own_project_and_n
     project.endpoints("web", 8080, &["10.1.0.41"]).await;
     project.create_annotated("web", json!({ annotation::BIND_ON_DEFAULT_GW_EIP: "true" }), json!({})).await;
     assert_eq!(project.until_served("web").await, gateway);
+    // Users of two EIps would not be kept from each other's ports.
+    for (second, taken) in [("second-gw", &own), ("second-office", &reference.to_string())] {
+        cloud.make_child(second, taken).await;
+        project.until_eip_reason(second, "AddressTaken").await;
+        project.eips().delete(second, &DeleteParams::default()).await.unwrap();
+        project.until_eip_gone(second).await;
+    }
     project.delete("web").await;
     for name in ["default-gw", "office"] {
         project.eips().delete(name, &DeleteParams::default()).await.unwrap();
