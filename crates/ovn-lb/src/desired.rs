@@ -112,6 +112,29 @@ pub(crate) struct Check {
     pub(crate) options: StrMap,
 }
 
+impl Row {
+    /// The same without any port. It answers nothing, and reminds us that the Service was refused what it wants: without
+    /// one it would look like a Service whose rows were taken.
+    pub(crate) fn bare(mut self) -> Self {
+        self.vips = StrMap::default();
+        let [router, switch] =
+            [marks::ROUTER, marks::SWITCH].map(|mark| self.marks.get(mark).unwrap_or_default().to_owned());
+        let group = self.marks.get(marks::GROUP).map(ToOwned::to_owned);
+        self.at(&router, &switch, group.as_deref())
+    }
+
+    /// The same on another router and switch, or in another group.
+    fn at(mut self, router: &str, switch: &str, group: Option<&str>) -> Self {
+        let content = Content { vips: &self.vips, options: &self.options, selection_fields: &self.selection_fields };
+        let hash = content_hash(&self.protocol.to_string(), content, router, switch, group);
+        let placed = |key: &&str| matches!(*key, marks::ROUTER | marks::SWITCH | marks::HASH | marks::GROUP);
+        let now = [(marks::ROUTER, router), (marks::SWITCH, switch), (marks::HASH, &hash)];
+        let group = group.map(|group| (marks::GROUP, group));
+        self.marks = self.marks.iter().filter(|(key, _)| !placed(key)).chain(now).chain(group).collect();
+        self
+    }
+}
+
 impl Desired {
     /// Nothing at all: what a Service that is gone should have.
     pub(crate) fn nothing(owner: &Owner, site: &Site) -> Self {

@@ -63,6 +63,7 @@ pub use rows::{RowsArgs, rows};
 
 use addresses::{Addresses, EipSink, NodeSink, PoolSink, Rules};
 use commit::Committer;
+use contest::Refused;
 use desired::Site;
 use kube_ovn::{KubeOvn, NamespaceSink, OvnEipSink, Rooms, SubnetSink, VpcSink, discover, write_routes};
 use memo::{Memos, Plans};
@@ -176,9 +177,9 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
         unseen: Unseen::default(),
         memos: Memos::default(),
         plans: Plans::default(),
-        site: Site {
         closed: Closed::default(),
         refused: Refused::default(),
+        site: Site {
             cluster,
             router: args.ovn_router,
             switch: args.ovn_switch,

@@ -23,7 +23,7 @@ use tracing::{debug, info};
 
 use crate::addresses::{Addresses, bound_to, may_be_others};
 use crate::commit::{Committer, present_epoch};
-use crate::contest::{self, contest};
+use crate::contest::{self, Contest, Refused, contest};
 use crate::desired::{Desired, Site, desired};
 use crate::error::Error;
 use crate::fence::fence;
@@ -91,10 +91,13 @@ pub(crate) struct Ovn {
 impl Ovn {
     /// What should be there on this view of OVN, and what its user should know about it.
     fn wish(&self, want: &Wanted, nb: &Northbound) -> Result<(Desired, Vec<Caveat>), Error> {
-        let router = self.site.router_of(&want.owner().key.namespace);
-        let (want, contested) = self.uncontested(want, &router)?;
-        let (want, outside) = fence(&want, &router, nb);
+        let router = self.router_of(want.owner(), nb);
+        let Contest { want: uncontested, refused, caveat: contested } = self.uncontested(want, &router)?;
+        let has_lost_all = uncontested.frontends.is_empty() && !refused.is_empty();
+        let reminder = has_lost_all.then(|| desired(want, &self.site).rows.swap_remove(0).bare());
+        let (want, outside) = fence(&uncontested, &router, nb);
         let mut desired = desired(&want, &self.site);
+        desired.rows.extend(reminder);
         let kept = self.addresses.kept(&want.ask);
         let mut caveats = self.addresses.caveats(&want.ask);
         caveats.extend(contested);
@@ -110,16 +113,19 @@ impl Ovn {
     }
 
     /// The wish without ports that somebody else's load balancer has on its router.
-    fn uncontested<'a>(&self, want: &'a Wanted, router: &str) -> Result<(Cow<'a, Wanted>, Option<Caveat>), Error> {
+    fn uncontested<'a>(&self, want: &'a Wanted, router: &str) -> Result<Contest<'a>, Error> {
         // The address of any other Service is its own.
         if bound_to(&want.ask.annotations).is_none() && want.ask.share_with.is_none() {
-            return Ok((Cow::Borrowed(want), None));
+            return Ok(Contest { want: Cow::Borrowed(want), refused: contest::Ports::new(), caveat: None });
         }
         // First the word about what is waited for: a row that comes or goes from here on wakes us.
         for vip in contest::vips(want) {
             self.waiting.add(Obstacle::Vip(vip), &want.owner().key);
         }
-        contest(want, router, &self.site, &*self.view.now()?)
+        let uid = want.owner().uid;
+        let left = contest(want, router, &self.site, &*self.view.now()?, &self.refused.of(uid))?;
+        self.refused.note(uid, left.refused.clone());
+        Ok(left)
     }
 
     /// Another row under the name of one of its own.
@@ -357,14 +363,14 @@ impl LoadBalancers for Ovn {
         }
         self.release(owner, term).await
     }
+        self.closed.note(owner, &[]);
+        self.refused.note(owner.uid, contest::Ports::new());
 
     fn verify(&self, want: &Wanted) -> Verdict {
         let Ok(nb) = self.view.now() else { return Verdict::Unknown };
         let (Owner { key, uid }, fingerprint) = (want.owner(), want.fingerprint());
         // Before they are asked: what changes meanwhile is another version's.
         let addresses = self.addresses.version();
-        self.closed.note(owner, &[]);
-        self.refused.note(owner.uid, contest::Ports::new());
         if addresses.is_some_and(|version| self.memos.stands(*uid, fingerprint, version, &nb)) {
             return Verdict::Same(self.reachable(want, Vec::new()));
         }

@@ -34,8 +34,8 @@ pub(crate) fn legacy(row: &Row, owner: &Owner, nb: &Northbound) -> Legacy {
 }
 
 fn find(protocol: Protocol, ours: &BTreeSet<IpAddr>, owner: &Owner, nb: &Northbound) -> Legacy {
-    // It made none for SCTP.
-    if protocol == Protocol::Sctp {
+    // It made none for SCTP; and where there are no addresses to compare, only the name would be left.
+    if protocol == Protocol::Sctp || ours.is_empty() {
         return Legacy::Nothing;
     }
     let name = name(owner, protocol);

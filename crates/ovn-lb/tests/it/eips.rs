@@ -11,6 +11,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard};
 
+use crate::drift::{name_of, until_found};
 use crate::harness::{Controller, Project, SOON};
 
 /// Only one controller of a cluster may serve tenants' EIps, and the tests share a cluster. To be held as well while
@@ -187,6 +188,36 @@ async fn a_port_of_a_named_eip_is_who_was_there_firsts_also_where_the_other_is_a
     assert_eq!(rows().await, 2, "who was there first stays");
     northbound.nbctl(["lb-del", "theirs"]).await.unwrap();
     project.until_reason("web", "Served").await;
+
+    // It moves to a port that somebody else has, and gives up the one that it had.
+    let (vip, served) = (format!("{address}:443"), format!("{address}:80"));
+    northbound.nbctl(["lb-add", "theirs", &vip, "10.1.0.9:443", "--", "lr-lb-add", router, "theirs"]).await.unwrap();
+    let moved = json!({ "spec": { "ports": [{ "name": "http", "port": 443, "targetPort": "web" }] } });
+    project.services().patch("web", &PatchParams::default(), &Patch::Merge(moved)).await.unwrap();
+    let message = project.until_reason("web", "PortConflict").await;
+    assert!(message.contains("port 443/tcp") && message.contains("theirs"), "{message}");
+    for round in ["again", "and again"] {
+        let looks = controller.metric("groundcrew_service_reconciles_total{outcome=\"ok\"}").await;
+        let resync = json!({ "metadata": { "annotations": { "kube-dc.com/lb-resync-timestamp": round } } });
+        project.services().patch("web", &PatchParams::default(), &Patch::Merge(resync)).await.unwrap();
+        eventually("it is looked at", SOON, async || {
+            let now = controller.metric("groundcrew_service_reconciles_total{outcome=\"ok\"}").await;
+            anyhow::ensure!(now > looks, "{now}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+        let list = northbound.nbctl(["lb-list"]).await.unwrap();
+        assert_eq!((list.matches(&vip).count(), list.matches(&served).count()), (1, 0), "{round}: {list}");
+    }
+    let ours = name_of(&northbound, "web").await;
+    northbound.nbctl(["lb-del", &ours]).await.unwrap();
+    until_found(&controller, "row_missing", 1).await;
+    assert_eq!(name_of(&northbound, "web").await, ours, "it waits on");
+    assert_eq!(northbound.nbctl(["lb-list"]).await.unwrap().matches(&vip).count(), 1, "and takes nothing");
+    northbound.nbctl(["lb-del", "theirs"]).await.unwrap();
+    project.until_reason("web", "Served").await;
+    assert!(northbound.nbctl(["lr-lb-list", router]).await.unwrap().contains(&vip));
     controller.stop().await;
 }
 
