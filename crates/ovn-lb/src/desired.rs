@@ -136,6 +136,25 @@ impl Row {
 }
 
 impl Desired {
+    /// Whether this is what a Service that is gone should have.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.rows.is_empty() && self.guard.is_none()
+    }
+
+    /// The same on another router and switch, and in this group if it may be in one.
+    pub(crate) fn at(&self, router: &str, switch: &str, group: Option<&str>) -> Self {
+        let may_be_grouped = self.guard.is_none() && self.rows.iter().all(|row| row.clients == Clients::All);
+        let group = group.filter(|_| may_be_grouped);
+        Self {
+            router: router.to_owned(),
+            switch: switch.to_owned(),
+            group: group.map(ToOwned::to_owned),
+            rows: self.rows.iter().cloned().map(|row| row.at(router, switch, group)).collect(),
+            guard: self.guard.clone().map(|guard| guard.at(router)),
+            owner: self.owner.clone(),
+        }
+    }
+
     /// Nothing at all: what a Service that is gone should have.
     pub(crate) fn nothing(owner: &Owner, site: &Site) -> Self {
         let namespace = &owner.key.namespace;

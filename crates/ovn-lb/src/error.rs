@@ -32,6 +32,11 @@ pub(crate) enum Error {
     )]
     TakeOverUnclear { name: String, uuid: Uuid },
     #[error(
+        "the OVN load balancer {name} ({uuid}) of this Service has another cluster's mark; remove it, or take its \
+         groundcrew-* keys out of external_ids to have it put right"
+    )]
+    RowMarked { name: String, uuid: Uuid },
+    #[error(
         "port {port} of the shared address {address} is taken by the OVN load balancer {name} ({uuid}), which is not ours"
     )]
     PortTaken { port: String, address: IpAddr, name: String, uuid: Uuid },
@@ -146,6 +151,7 @@ impl From<Error> for ProviderError {
             // Somebody has to act first, so it is asked for rarely, like a used-up quota.
             Error::PortTaken { .. } => (ErrorKind::Quota, Some("PortConflict")),
             Error::TakeOverUnclear { .. } => (ErrorKind::Quota, Some("TakeOverUnclear")),
+            Error::RowMarked { .. } => (ErrorKind::Quota, Some("LoadBalancerMarked")),
             Error::Unguarded { .. } => (ErrorKind::Quota, Some("SourceRangesUnenforceable")),
             Error::EipMissing { .. } => (ErrorKind::Quota, Some("EipMissing")),
             Error::EipNotReady { .. } => (ErrorKind::Quota, Some("EipNotReady")),

@@ -296,15 +296,30 @@ impl SwitchRouterPort {
 impl Northbound {
     /// The ports of a router of this name; of several none is meant.
     fn ports_of(&self, router: &str) -> impl Iterator<Item = &Arc<LogicalRouterPort>> {
-        let ports = self.only(router).into_iter().flat_map(|router| router.ports.iter());
-        ports.filter_map(|port| self.router_ports.get(*port))
+        self.only(router).into_iter().flat_map(|router| self.ports_on(router))
     }
 
-    /// The ports by which switches lead to this router.
-    pub(crate) fn ports_to(&self, router: &str) -> BTreeSet<Uuid> {
+    fn ports_on(&self, router: &LogicalRouter) -> impl Iterator<Item = &Arc<LogicalRouterPort>> {
+        router.ports.iter().filter_map(|port| self.router_ports.get(*port))
+    }
+
+    /// The routers that serve these rows: the one of this name; of several those that the rows are on, and where there is
+    /// none any that they are on.
+    pub(crate) fn serving(&self, router: &str, rows: &[Uuid]) -> Vec<&Arc<LogicalRouter>> {
+        if let Some(only) = self.only(router) {
+            return vec![only];
+        }
+        let is_named = self.routers.find(|by| &by.name, router).next().is_some();
+        let serves = |uuid| rows.iter().any(|row| self.is_on(*row, Kind::Router, uuid));
+        let found = self.routers.iter().filter(|(uuid, found)| (!is_named || *found.name == *router) && serves(*uuid));
+        found.map(|(_, router)| router).collect()
+    }
+
+    /// The ports by which switches lead to a router.
+    pub(crate) fn ports_to(&self, router: &LogicalRouter) -> impl Iterator<Item = Uuid> {
         let peers =
             |port: &Arc<LogicalRouterPort>| self.switch_router_ports.find(|by| &by.router_port, port.name.clone());
-        self.ports_of(router).flat_map(|port| peers(port).map(|(uuid, _)| uuid).collect::<Vec<_>>()).collect()
+        self.ports_on(router).flat_map(move |port| peers(port).map(|(uuid, _)| uuid))
     }
 
     /// A port by which packets come to this router that no switch has seen.
@@ -312,13 +327,12 @@ impl Northbound {
         self.ports_of(router).find(|port| port.peer.is_some()).map(|port| &*port.name)
     }
 
-    /// The networks inside a project, each with the router's address in it. Of several routers with one name none is
-    /// meant.
+    /// The networks inside a project, each with the router's address in it. Of several routers with one name any may be
+    /// the one.
     pub(crate) fn inside(&self, router: &str) -> BTreeSet<IpNet> {
-        let mut routers = self.routers.find(|by| &by.name, router);
-        let (Some((_, router)), None) = (routers.next(), routers.next()) else { return BTreeSet::new() };
-        let ports = router.ports.iter().filter_map(|port| self.router_ports.get(*port));
-        ports.filter(|port| !port.is_external()).flat_map(|port| port.networks().collect::<Vec<_>>()).collect()
+        let routers = self.routers.find(|by| &by.name, router);
+        let ports = routers.flat_map(|(_, router)| self.ports_on(router));
+        ports.filter(|port| !port.is_external()).flat_map(|port| port.networks()).collect()
     }
 
     /// The networks that a router leads out to, by its gateway ports.
@@ -392,6 +406,13 @@ impl Northbound {
             Kind::Switch => self.switches.get(uuid).map(|row| (&row.name, &row.load_balancer)),
             Kind::Group => self.groups.get(uuid).map(|row| (&row.name, &row.load_balancer)),
         }
+    }
+
+    /// Whether the row is on this router or switch, by itself or in a group.
+    pub(crate) fn is_on(&self, row: Uuid, kind: Kind, uuid: Uuid) -> bool {
+        let groups = self.groups_on(kind, uuid).into_iter().flatten();
+        let groups = groups.filter_map(|group| self.place(Kind::Group, *group));
+        self.place(kind, uuid).into_iter().chain(groups).any(|(_, members)| members.contains(&row))
     }
 
     /// The groups that a router or switch has.

@@ -55,6 +55,8 @@ pub(crate) enum Held {
     GroupShared { group: String, router: String },
     /// A row that kube-dc made under this Service's name has some of its addresses, but not just these.
     Unclear { name: String, uuid: Uuid },
+    /// A row under its own uuid has the mark of another cluster.
+    Marked { name: String, uuid: Uuid },
     /// The Service has source ranges, and this port of the router is one where nothing can enforce them.
     Unguarded { router: String, port: String },
 }
@@ -71,11 +73,22 @@ impl Plan {
 pub(crate) fn plan(desired: &Desired, site: &Site, nb: &Northbound) -> Plan {
     let mut plan = Plan::default();
     let mut ours = ours(&desired.owner, site, nb);
+    if desired.is_nothing() {
+        // The uid alone may be what a tenant has written on something: it is no reason to take away what is another's.
+        ours.retain(|(_, row)| marks::owner(&row.external_ids, &site.cluster).is_none_or(|o| o == desired.owner));
+    }
+    let staying = plan.staying(desired, &ours, site, nb);
+    let desired = staying.as_ref().unwrap_or(desired);
     // In the same transaction as the rows: there is no moment in which one is open to everybody.
-    let rows: &[Row] = if plan.guard(desired, site, nb) { &desired.rows } else { &[] };
+    let rows: &[Row] = if plan.guard(desired, &ours, site, nb) { &desired.rows } else { &[] };
     let places = if rows.is_empty() { Vec::new() } else { plan.places(&ours, desired, nb) };
     let needed = if desired.group.is_some() { 3 } else { 2 };
     let is_grouped = desired.group.is_some() && places.len() == needed;
+    // The group of places that cannot all be told serves whom it serves.
+    let is_left = |place: &Place, row: Uuid| {
+        let has_group = places.iter().any(|(place, _)| place.kind == Kind::Group);
+        has_group && !is_grouped && (place.kind == Kind::Group || nb.is_on(row, place.kind, place.uuid))
+    };
     let mut elsewhere = Vec::new();
     let mut all_there = true;
     for row in rows {
@@ -94,7 +107,7 @@ pub(crate) fn plan(desired: &Desired, site: &Site, nb: &Northbound) -> Plan {
             }
             // A row that is attached to one of the two only would answer some clients and leave others in the dark. One that
             // is there stays on both when its group goes.
-            None if places.len() < needed || plan.is_unclear(row, desired, site, nb) => {
+            None if places.len() < needed || plan.is_barred(row, nb) || plan.is_unclear(row, desired, site, nb) => {
                 all_there = false;
                 continue;
             }
@@ -104,7 +117,7 @@ pub(crate) fn plan(desired: &Desired, site: &Site, nb: &Northbound) -> Plan {
                 row.uuid
             }
         };
-        for (place, members) in &places {
+        for (place, members) in places.iter().filter(|(place, _)| !is_left(place, uuid)) {
             let belongs = if is_grouped { place.kind == Kind::Group } else { row.clients.are_served_by(place.kind) };
             match (belongs, members.contains(&uuid)) {
                 (true, false) => {
@@ -166,12 +179,15 @@ pub(crate) fn namesake(row: &Row, site: &Site, nb: &Northbound) -> Option<Uuid> 
     foreign.next().map(|(uuid, _)| uuid)
 }
 
-/// Takes the row to keep out of `ours`: the one under its own uuid, else the first of its name. What is left after all
-/// rows were kept is one too many.
+/// Takes the row to keep out of `ours`. What is left after all rows were kept is one too many.
 fn keep(row: &Row, ours: &mut Vec<(Uuid, Arc<LoadBalancer>)>) -> Option<(Uuid, Arc<LoadBalancer>)> {
+    kept(row, ours).map(|at| ours.remove(at))
+}
+
+/// The one under its own uuid, else the first of its name.
+fn kept(row: &Row, ours: &[(Uuid, Arc<LoadBalancer>)]) -> Option<usize> {
     let own = ours.iter().position(|(uuid, _)| *uuid == row.uuid);
-    let at = own.or_else(|| ours.iter().position(|(_, seen)| *seen.name == row.name))?;
-    Some(ours.remove(at))
+    own.or_else(|| ours.iter().position(|(_, seen)| *seen.name == row.name))
 }
 
 /// Whether the row says what it should.
@@ -190,6 +206,35 @@ fn has_marks(external_ids: &StrMap, marks: &StrMap) -> bool {
 }
 
 impl Plan {
+    /// What is wanted where the rows are by now, while the router or the switch that they are to move to cannot be told:
+    /// they move in one transaction, and never halfway.
+    fn staying(
+        &mut self,
+        desired: &Desired,
+        ours: &[(Uuid, Arc<LoadBalancer>)],
+        site: &Site,
+        nb: &Northbound,
+    ) -> Option<Desired> {
+        let is_marked = |row: &LoadBalancer| marks::owner(&row.external_ids, &site.cluster).is_some();
+        let mut kept = desired.rows.iter().filter_map(|row| ours.get(kept(row, ours)?));
+        let (_, seen) = kept.find(|(_, row)| is_marked(row))?;
+        let mark = |key| seen.external_ids.get(key);
+        let (router, switch) = (mark(marks::ROUTER)?, mark(marks::SWITCH)?);
+        let moves = [(Kind::Router, &*desired.router, router), (Kind::Switch, &*desired.switch, switch)];
+        let is_held_up = |(kind, now, before): &(Kind, &str, &str)| {
+            now != before && nb.places(*kind, now).len() != 1 && !nb.places(*kind, before).is_empty()
+        };
+        // A router where ranges cannot be enforced is left at once.
+        let is_open = desired.guard.is_some() && nb.unswitched_port(router).is_some();
+        if is_open || !moves.iter().any(is_held_up) {
+            return None;
+        }
+        for (kind, now, _) in moves.into_iter().filter(|(_, now, before)| now != before) {
+            self.locate(kind, now, nb);
+        }
+        Some(desired.at(router, switch, mark(marks::GROUP)))
+    }
+
     /// Where the rows belong, as far as it is there: router and switch, and the group if they have one.
     fn places<'a>(
         &mut self,
@@ -214,6 +259,13 @@ impl Plan {
             _ => self.held.push(Held::Ambiguous { kind, name: name.to_owned() }),
         }
         None
+    }
+
+    /// Whether a row under the derived uuid is there that does not say that it is ours.
+    fn is_barred(&mut self, row: &Row, nb: &Northbound) -> bool {
+        let found = nb.load_balancers.get(row.uuid);
+        self.held.extend(found.map(|found| Held::Marked { name: found.name.to_string(), uuid: row.uuid }));
+        found.is_some()
     }
 
     /// Takes the row from where an older configuration had put it. Whatever else it is attached to was not our doing.
@@ -253,6 +305,9 @@ impl Held {
             Self::Unclear { name, uuid } => {
                 ("take_over", "a row of this Service alone".into(), format!("{name} ({uuid})"))
             }
+            Self::Marked { name, uuid } => {
+                ("marks", "the marks of this cluster".into(), format!("another cluster's on {name} ({uuid})"))
+            }
             Self::Unguarded { router, port } => {
                 let found = format!("port {port} of router {router} leads straight to another router");
                 ("source_ranges", "a switch before every port of the router".into(), found)
@@ -270,6 +325,7 @@ impl From<&Held> for Error {
             Held::GroupDetached { group, kind, name } => Self::GroupDetached { group, kind, name },
             Held::GroupShared { group, router } => Self::GroupShared { group, router },
             Held::Unclear { name, uuid } => Self::TakeOverUnclear { name, uuid },
+            Held::Marked { name, uuid } => Self::RowMarked { name, uuid },
             Held::Unguarded { router, port } => Self::Unguarded { router, port },
         }
     }

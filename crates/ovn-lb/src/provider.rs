@@ -31,7 +31,7 @@ use crate::health::{self, Probing};
 use crate::looks::looks;
 use crate::marks;
 use crate::memo::{Known, Memos, Plans, Question};
-use crate::northbound::Northbound;
+use crate::northbound::{Kind, Northbound};
 use crate::northd::Northd;
 use crate::plan::{self, Legacy, Plan, Step, legacy, plan};
 use crate::ports::Ports;
@@ -112,6 +112,17 @@ impl Ovn {
         Ok((desired, caveats))
     }
 
+    /// The router of a Service; while there is none of that name, the one that has its rows.
+    fn router_of(&self, owner: &Owner, nb: &Northbound) -> String {
+        let router = self.site.router_of(&owner.key.namespace);
+        if !nb.places(Kind::Router, &router).is_empty() {
+            return router;
+        }
+        let rows: Vec<_> = plan::ours(owner, &self.site, nb).into_iter().map(|(row, _)| row).collect();
+        let other = nb.serving(&router, &rows).into_iter().next();
+        other.map_or(router, |other| other.name.to_string())
+    }
+
     /// The wish without ports that somebody else's load balancer has on its router.
     fn uncontested<'a>(&self, want: &'a Wanted, router: &str) -> Result<Contest<'a>, Error> {
         // The address of any other Service is its own.
@@ -165,7 +176,7 @@ impl Ovn {
     fn steer(&self, want: &Wanted, nb: &Northbound) {
         let key = &want.owner().key;
         if self.addresses.leaves_elsewhere(key, &want.addresses) {
-            self.addresses.note_routes(&fence(want, &self.site.router_of(&key.namespace), nb).0);
+            self.addresses.note_routes(&fence(want, &self.router_of(want.owner(), nb), nb).0);
         } else {
             self.addresses.forget_routes(want.owner());
         }
@@ -231,6 +242,7 @@ impl Ovn {
                     Ok(None) => {}
                 }
             }
+            self.closed.note(&desired.owner, &found.held);
             let Some(held) = found.held.first() else { return Ok(more) };
             if self.still_held(&desired, &found.held)? {
                 return Err(held.into());
@@ -248,7 +260,6 @@ impl Ovn {
 
     /// Says what is waited for, and then looks once more: what comes before it is said wakes nobody.
     fn still_held(&self, desired: &Desired, held: &[plan::Held]) -> Result<bool, Error> {
-            self.closed.note(&desired.owner, &found.held);
         for held in held {
             self.waiting.add(Obstacle::from(held), &desired.owner.key);
         }
@@ -284,6 +295,7 @@ impl LoadBalancers for Ovn {
     }
 
     async fn hold(&self, want: &Wanted, term: &Term) -> Result<Held, ProviderError> {
+        self.read_ports(want).await;
         // What cannot be served takes no address.
         self.wish(want, &*self.view.now()?)?;
         let held = match self.addresses.hold(&want.ask, term).await {
@@ -323,7 +335,6 @@ impl LoadBalancers for Ovn {
             }));
         }
         drop(nb);
-        self.read_ports(want).await;
         let services = wants.iter().map(|want| want.owner().key.clone()).collect();
         let under_way = self.unseen.write(services, &self.view.replica, &self.looks);
         let mut outcomes = self.committer.commit_all(steps, term).await.into_iter();
@@ -332,6 +343,7 @@ impl LoadBalancers for Ovn {
             let caveats = planned?;
             // What is published already was taken once; a repair says nothing about that.
             outcomes.next().unwrap_or(Err(Error::Lost))?;
+            self.closed.note(want.owner(), &[]);
             Ok(self.reachable(want, caveats))
         });
         answers.collect()
@@ -349,9 +361,10 @@ impl LoadBalancers for Ovn {
     async fn release(&self, owner: &Owner, term: &Term) -> Result<(), ProviderError> {
         self.settle(|_| Ok((Desired::nothing(owner, &self.site), ())), term).await?;
         self.northd.forget(owner);
-            self.closed.note(want.owner(), &[]);
         self.memos.forget(owner.uid);
         self.plans.forget(owner.uid);
+        self.closed.note(owner, &[]);
+        self.refused.note(owner.uid, contest::Ports::new());
         Ok(self.addresses.release(owner, term).await?)
     }
 
@@ -363,8 +376,6 @@ impl LoadBalancers for Ovn {
         }
         self.release(owner, term).await
     }
-        self.closed.note(owner, &[]);
-        self.refused.note(owner.uid, contest::Ports::new());
 
     fn verify(&self, want: &Wanted) -> Verdict {
         let Ok(nb) = self.view.now() else { return Verdict::Unknown };
@@ -385,6 +396,10 @@ impl LoadBalancers for Ovn {
         let is_safe = self.addresses.caveats(&want.ask).is_empty()
             && !self.addresses.leaves_elsewhere(key, &want.addresses)
             && !ways::are_several(&router, &nb);
+        if !is_safe {
+            // Else what was seen before would be taken for all of it when it is safe again.
+            self.memos.forget(*uid);
+        }
         let is_settled = settled.as_ref() == Some(&want.addresses) && is_safe;
         let known =
             if is_settled { self.memos.ask(&question, want.owner(), &self.site.cluster) } else { Known::Nothing };
@@ -428,10 +443,6 @@ impl LoadBalancers for Ovn {
                 self.memos.note(&question);
             }
             Verdict::Same(self.reachable(want, caveats))
-        if !is_safe {
-            // Else what was seen before would be taken for all of it when it is safe again.
-            self.memos.forget(*uid);
-        }
         } else {
             Verdict::Differs(differences)
         }

@@ -32,6 +32,15 @@ pub(crate) struct Guard {
     pub(crate) marks: StrMap,
 }
 
+impl Guard {
+    /// The same for another router.
+    pub(crate) fn at(mut self, router: &str) -> Self {
+        let now = |key, value| if key == marks::ROUTER { router } else { value };
+        self.marks = self.marks.iter().map(|(key, value)| (key, now(key, value))).collect();
+        self
+    }
+}
+
 /// The rules for one Service; none where everybody may connect.
 pub(crate) fn guard(want: &Wanted, router: &str, site: &Site) -> Option<Guard> {
     if want.source_ranges.is_empty() {

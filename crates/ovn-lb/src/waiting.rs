@@ -31,7 +31,7 @@ impl From<&Held> for Obstacle {
         match held.clone() {
             Held::Missing { kind, name } | Held::Ambiguous { kind, name } => Self::Place(kind, name),
             Held::GroupDetached { group, .. } | Held::GroupShared { group, .. } => Self::Place(Kind::Group, group),
-            Held::Unclear { name, .. } => Self::Row(name),
+            Held::Unclear { name, .. } | Held::Marked { name, .. } => Self::Row(name),
             Held::Unguarded { router, .. } => Self::Ports(router),
         }
     }

@@ -1,6 +1,7 @@
 //! The port group that holds the rules of one Service: made, replaced and taken away as a whole.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use groundcrew_core::provider::Owner;
 use ovsdb_client::{Atom, Op, Uuid, Value};
@@ -8,7 +9,7 @@ use ovsdb_client::{Atom, Op, Uuid, Value};
 use super::{Held, Plan, Step};
 use crate::desired::{Desired, Site};
 use crate::marks;
-use crate::northbound::{Acl, Northbound, PortGroup};
+use crate::northbound::{Acl, LoadBalancer, Northbound, PortGroup};
 use crate::ranges::{ACTION, DIRECTION, Guard, PRIORITY};
 
 pub(crate) const GROUP_TABLE: &str = "Port_Group";
@@ -16,8 +17,17 @@ const ACL_TABLE: &str = "ACL";
 
 impl Plan {
     /// Plans the rules of a Service. `false` if they cannot be enforced: then it must not have a row either.
-    pub(super) fn guard(&mut self, desired: &Desired, site: &Site, nb: &Northbound) -> bool {
-        let groups = groups(&desired.owner, site, nb);
+    pub(super) fn guard(
+        &mut self,
+        desired: &Desired,
+        ours: &[(Uuid, Arc<LoadBalancer>)],
+        site: &Site,
+        nb: &Northbound,
+    ) -> bool {
+        let mut groups = groups(&desired.owner, site, nb);
+        if desired.is_nothing() {
+            groups.retain(|(_, g)| marks::owner(&g.external_ids, &site.cluster).is_none_or(|o| o == desired.owner));
+        }
         let Some(guard) = &desired.guard else {
             self.steps.extend(groups.into_iter().map(|(uuid, group)| unguard(uuid, group)));
             return true;
@@ -27,9 +37,15 @@ impl Plan {
             self.steps.extend(groups.into_iter().map(|(uuid, group)| unguard(uuid, group)));
             return false;
         }
-        let ports = nb.ports_to(&desired.router);
         let (kept, surplus): (Vec<_>, Vec<_>) = groups.into_iter().partition(|(_, group)| *group.name == guard.name);
         self.steps.extend(surplus.into_iter().map(|(uuid, group)| unguard(uuid, group)));
+        let rows: Vec<_> = desired.rows.iter().filter_map(|row| Some(ours[super::kept(row, ours)?].0)).collect();
+        let routers = nb.serving(&desired.router, &rows);
+        // Where no router serves the rows nobody can say which ports lead there: none would open what is closed.
+        let ports: BTreeSet<_> = match &routers[..] {
+            [] => kept.iter().flat_map(|(_, group)| group.ports.iter().copied()).collect(),
+            routers => routers.iter().flat_map(|router| nb.ports_to(router)).collect(),
+        };
         let found = kept.first().map(|(_, group)| wrongs(group, guard, &ports, nb));
         if found.as_ref().is_none_or(|wrongs| !wrongs.is_empty()) {
             let found = found.map_or_else(|| "none".to_owned(), |wrongs| wrongs.join(", "));

@@ -5,12 +5,12 @@
 //! check or a rule for source ranges that is missing may just as well be a new wish, and is taken for one.
 
 use groundcrew_core::provider::{Owner, Wanted};
-use ovsdb_client::{BlockSet, Uuid};
+use ovsdb_client::Uuid;
 
 use super::{legacy, ours, step};
 use crate::desired::{AFFINITY, Clients, Content, INSIDE, PROTOCOLS, Site, content_hash, name};
 use crate::marks;
-use crate::northbound::{Kind, LoadBalancer, Northbound, Place};
+use crate::northbound::{Kind, LoadBalancer, Northbound};
 
 pub(crate) fn is_as_left(want: &Wanted, site: &Site, nb: &Northbound) -> bool {
     let owner = want.owner();
@@ -54,13 +54,8 @@ fn is_there(uuid: Uuid, row: &LoadBalancer, clients: Clients, site: &Site, nb: &
     ];
     wanted.into_iter().all(|(kind, mark, name)| {
         let has_moved = row.external_ids.get(mark) != Some(&name);
-        has_moved || !clients.are_served_by(kind) || nb.places(kind, &name).iter().any(|spot| has(spot, uuid, nb))
+        has_moved
+            || !clients.are_served_by(kind)
+            || nb.places(kind, &name).iter().any(|(place, _)| nb.is_on(uuid, kind, place.uuid))
     })
-}
-
-/// Whether the row is on it, by itself or in a group.
-fn has((place, members): &(Place, &BlockSet<Uuid>), uuid: Uuid, nb: &Northbound) -> bool {
-    let groups = nb.groups_on(place.kind, place.uuid).into_iter().flatten();
-    let mut groups = groups.filter_map(|group| nb.place(Kind::Group, *group));
-    members.contains(&uuid) || groups.any(|(_, members)| members.contains(&uuid))
 }

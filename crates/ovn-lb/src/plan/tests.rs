@@ -345,3 +345,94 @@ fn a_new_router_template_moves_the_row_and_leaves_the_old_router() {
     model.carry_out(&moved);
     assert!(plan(&desired, &site, &model.northbound()).is_empty());
 }
+
+#[test]
+fn while_its_new_router_or_switch_is_not_there_a_row_stays_where_it_is_and_what_else_is_wanted_is_done() {
+    let there = Model::project("shop");
+    let on = |model: &Model, kind, id: u128| model.places[&(kind, Uuid::from_u128(id))].1.len();
+    for (kind, held, model) in [
+        (Kind::Router, "router_missing", there.clone().place(Kind::Switch, 4, "net-shop")),
+        (Kind::Switch, "switch_missing", there.clone().place(Kind::Router, 3, "vpc-shop")),
+    ] {
+        let mut model = model;
+        let site_now =
+            Site { router: "vpc-{namespace}".parse().unwrap(), switch: "net-{namespace}".parse().unwrap(), ..site() };
+        model.carry_out(&plan(&ranged(), &site(), &model.northbound()));
+        let rules = model.groups.clone();
+        let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
+        want.source_ranges = vec!["203.0.113.0/24".parse().unwrap()];
+        let waiting = plan(&desired(&want, &site_now), &site_now, &model.northbound());
+        assert_eq!((waiting.steps.len(), kinds(&waiting)), (0, vec![held]));
+
+        want.frontends[0].backends.clear();
+        let edited = plan(&desired(&want, &site_now), &site_now, &model.northbound());
+        assert_eq!(kinds(&edited), ["vips", held]);
+        model.carry_out(&edited);
+        assert!(is_as_left(&want, &site_now, &model.northbound()));
+        assert_eq!(kinds(&plan(&desired(&want, &site_now), &site_now, &model.northbound())), [held]);
+        assert_eq!(model.groups, rules);
+
+        model = match kind {
+            Kind::Router => model.place(Kind::Router, 3, "vpc-shop"),
+            _ => model.place(Kind::Switch, 4, "net-shop"),
+        };
+        model.carry_out(&plan(&desired(&want, &site_now), &site_now, &model.northbound()));
+        assert!(plan(&desired(&want, &site_now), &site_now, &model.northbound()).is_empty());
+        let members = [
+            on(&model, Kind::Router, 1),
+            on(&model, Kind::Router, 3),
+            on(&model, Kind::Switch, 2),
+            on(&model, Kind::Switch, 4),
+        ];
+        assert_eq!(members, [0, 1, 0, 1]);
+    }
+}
+
+#[test]
+fn where_its_old_router_is_gone_as_well_a_row_goes_where_it_can() {
+    let mut model = served().place(Kind::Router, 3, "vpc-shop");
+    model.places.remove(&(Kind::Switch, Uuid::from_u128(2)));
+    let site =
+        Site { router: "vpc-{namespace}".parse().unwrap(), switch: "net-{namespace}".parse().unwrap(), ..site() };
+    let moving = plan(&desired(&wanted(&owner("shop", "web"), &["192.0.2.7"]), &site), &site, &model.northbound());
+    assert_eq!(kinds(&moving), ["marks", "router_left", "router_detached", "switch_missing"]);
+}
+
+#[test]
+fn while_the_router_is_there_twice_or_not_at_all_source_ranges_are_kept() {
+    let mut model = Model::project("shop");
+    model.carry_out(&plan(&ranged(), &site(), &model.northbound()));
+    let twice = model.clone().place(Kind::Router, 9, "shop");
+    let held = |model: &Model| {
+        let plan = plan(&ranged(), &site(), &model.northbound());
+        (plan.steps.len(), kinds(&plan))
+    };
+    assert_eq!(held(&twice), (0, vec!["router_ambiguous"]), "those of the router that the row is on");
+    let mut renamed = model.clone();
+    renamed.places.get_mut(&(Kind::Router, Uuid::from_u128(1))).unwrap().0 = "renamed".into();
+    assert_eq!(held(&renamed), (0, vec!["router_missing"]));
+    model.places.remove(&(Kind::Router, Uuid::from_u128(1)));
+    assert_eq!(held(&model), (0, vec!["router_missing"]));
+}
+
+#[test]
+fn what_is_marked_as_anothers_is_not_taken_away_for_a_service_of_the_same_uid_that_is_gone() {
+    let mut model = Model::project("shop");
+    model.carry_out(&plan(&ranged(), &site(), &model.northbound()));
+    let forged = Owner { key: groundcrew_core::key::ServiceKey::new("evil", "web"), ..owner("shop", "web") };
+    assert!(plan(&Desired::nothing(&forged, &site()), &site(), &model.northbound()).is_empty());
+    model.carry_out(&plan(&Desired::nothing(&owner("shop", "web"), &site()), &site(), &model.northbound()));
+    assert!(model.rows.is_empty() && model.groups.is_empty());
+}
+
+#[test]
+fn a_row_of_ours_that_says_it_is_another_clusters_is_told_and_left_alone() {
+    let mut model = served();
+    let uuid = web().rows[0].uuid;
+    let row = model.rows.get_mut(&uuid).unwrap();
+    row.external_ids =
+        row.external_ids.iter().map(|(k, v)| (k, if k == marks::CLUSTER { "other" } else { v })).collect();
+    let plan = plan(&web(), &site(), &model.northbound());
+    assert_eq!(plan.steps, []);
+    assert!(matches!(&plan.held[..], [Held::Marked { uuid: found, .. }] if *found == uuid), "{:?}", plan.held);
+}

@@ -141,6 +141,74 @@ async fn of_two_routers_or_two_rows_with_one_name_none_is_taken_for_the_other() 
     northbound.nbctl(["destroy", "Load_Balancer", foreign.trim()]).await.unwrap();
     project.until_reason("web", "Served").await;
     assert_eq!(rows(&northbound).await, before);
+
+    // Ours says that it is another cluster's.
+    let mark = |cluster: &str| format!("external_ids:groundcrew-cluster={cluster}");
+    northbound.nbctl(["set", "Load_Balancer", &name, &mark("another")]).await.unwrap();
+    let marked = rows(&northbound).await;
+    let message = project.until_reason("web", "LoadBalancerMarked").await;
+    assert!(message.contains(&name), "{message}");
+    assert_eq!(rows(&northbound).await, marked, "it is left alone");
+    northbound.nbctl(["remove", "Load_Balancer", &name, "external_ids", "groundcrew-cluster"]).await.unwrap();
+    project.until_reason("web", "Served").await;
+    assert_eq!(rows(&northbound).await, before);
+}
+
+#[tokio::test]
+async fn while_its_router_is_there_twice_or_gone_a_service_stays_closed_to_whom_its_ranges_keep_out() {
+    let project = Project::new("doubled").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let _controller = project.controller(&northbound).await;
+    let router = project.namespace.as_str();
+    let switch = format!("{router}-default");
+    northbound.nbctl(["lrp-add", router, "inside", "0a:00:00:00:00:01", "10.1.0.1/16"]).await.unwrap();
+    let plug = [
+        "lsp-add",
+        &switch,
+        "up",
+        "--",
+        "lsp-set-type",
+        "up",
+        "router",
+        "--",
+        "lsp-set-options",
+        "up",
+        "router-port=inside",
+    ];
+    northbound.nbctl(plug).await.unwrap();
+    project.endpoints("web", 8080, &["10.1.0.41", "10.2.0.41"]).await;
+    project.create("web", json!({ "loadBalancerSourceRanges": ["203.0.113.0/24"] })).await;
+    project.until_reason("web", "BackendOutsideProject").await;
+    let guards = async || {
+        let ports = northbound.nbctl(["--columns=name,ports,acls", "list", "Port_Group"]).await.unwrap();
+        ports + &northbound.nbctl(["lb-list"]).await.unwrap()
+    };
+    let before = guards().await;
+    assert!(before.contains("10.1.0.41:8080") && !before.contains("10.2.0.41"), "{before}");
+
+    let twin = northbound.nbctl(["create", "Logical_Router", &format!("name={router}")]).await.unwrap();
+    project.until_reason("web", "RouterAmbiguous").await;
+    assert_eq!(guards().await, before);
+    northbound.nbctl(["destroy", "Logical_Router", twin.trim()]).await.unwrap();
+    project.until_reason("web", "BackendOutsideProject").await;
+
+    let uuid = northbound
+        .nbctl(["--bare", "--columns=_uuid", "find", "Logical_Router", &format!("name={router}")])
+        .await
+        .unwrap();
+    northbound.nbctl(["set", "Logical_Router", uuid.trim(), "name=renamed"]).await.unwrap();
+    project.until_reason("web", "RouterMissing").await;
+    let ports = ["--bare", "--columns=ports", "list", "Port_Group"];
+    assert!(!northbound.nbctl(ports).await.unwrap().trim().is_empty(), "the rules stay where they are");
+    project.endpoints("web", 8080, &["10.1.0.42", "10.2.0.42"]).await;
+    let is_there = |said: &str| said.contains("10.1.0.42:8080");
+    let said = project.until_nbctl(&northbound, &["lb-list"], "what is inside is served", is_there).await;
+    assert!(!said.contains("10.2.0.42"), "the row is still on that router: {said}");
+    project.endpoints("web", 8080, &["10.1.0.41", "10.2.0.41"]).await;
+    northbound.nbctl(["set", "Logical_Router", uuid.trim(), &format!("name={router}")]).await.unwrap();
+    project.until_reason("web", "BackendOutsideProject").await;
+    assert_eq!(guards().await, before);
 }
 
 #[tokio::test]

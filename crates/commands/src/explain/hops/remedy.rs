@@ -24,6 +24,13 @@ pub(super) fn remedy(reason: &str) -> &'static str {
             "make it in OVN, or tell the controller its name with --ovn-router and --ovn-switch"
         }
         "RouterAmbiguous" | "SwitchAmbiguous" | "PlaceAmbiguous" => "leave one with this name in OVN",
+        "LoadBalancerMarked" => {
+            "remove the OVN load balancer that the message names, or take its groundcrew-* keys out of external_ids"
+        }
+        "TakeOverUnclear" | "NameShared" => "split, rename or remove the OVN load balancer that the message names",
+        "SourceRangesUnenforceable" => {
+            "put a switch between the two routers that the message names, or take loadBalancerSourceRanges away"
+        }
         "GroupMissing" | "GroupDetached" | "GroupShared" => {
             "make the load balancer group as docs/ovn-lb.md shows, on this project's router and switch alone"
         }

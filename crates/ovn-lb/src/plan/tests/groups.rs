@@ -182,3 +182,50 @@ fn that_somebody_put_a_row_into_a_group_is_no_proof_of_where_the_group_belongs()
     }
     assert_eq!(model.joined, BTreeSet::new());
 }
+
+#[test]
+fn a_second_router_of_the_name_takes_no_row_out_of_its_group() {
+    let model = served().place(Kind::Router, 9, "shop");
+    let plan = plan(&wish(), &grouped(), &model.northbound());
+    assert_eq!((plan.steps.len(), kinds(&plan)), (0, vec!["router_ambiguous"]));
+}
+
+#[test]
+fn while_the_new_router_is_not_there_a_row_stays_in_its_group_whatever_the_flag_says_now() {
+    let moved = |group: Option<&str>| Site {
+        router: "vpc-{namespace}".parse().unwrap(),
+        group: group.map(|group| group.parse().unwrap()),
+        ..site()
+    };
+    for site in [moved(Some("{namespace}-group")), moved(Some("{namespace}-later")), moved(None)] {
+        let mut model = served();
+        let wish = desired(&wanted(&owner("shop", "web"), &["192.0.2.7"]), &site);
+        let waiting = plan(&wish, &site, &model.northbound());
+        assert_eq!((waiting.steps.len(), kinds(&waiting)), (0, vec!["router_missing"]));
+        model = model.place(Kind::Router, 4, "vpc-shop");
+        model.joined.insert((id(4), id(3)));
+        model.joined.remove(&(id(1), id(3)));
+        for _ in 0..2 {
+            model.carry_out(&plan(&wish, &site, &model.northbound()));
+        }
+        let is_there = |kind, n| nb_is_on(&model, kind, n);
+        assert!(is_there(Kind::Router, 4) && is_there(Kind::Switch, 2));
+    }
+}
+
+#[test]
+fn a_row_leaves_the_group_of_an_older_flag_before_the_new_one_is_there() {
+    let mut model = served();
+    let later = Site { group: Some("{namespace}-later".parse().unwrap()), ..site() };
+    let wish = desired(&wanted(&owner("shop", "web"), &["192.0.2.7"]), &later);
+    model.carry_out(&plan(&wish, &later, &model.northbound()));
+    assert_eq!(
+        [Kind::Router, Kind::Switch, Kind::Group].map(|kind| members(&model, kind, kind as u128 + 1)),
+        [1, 1, 0]
+    );
+    assert_eq!(kinds(&plan(&wish, &later, &model.northbound())), ["group_missing"]);
+}
+
+fn nb_is_on(model: &Model, kind: Kind, n: u128) -> bool {
+    model.northbound().is_on(wish().rows[0].uuid, kind, id(n))
+}
