@@ -69,7 +69,7 @@ pub enum Cause {
     #[error("the server does not lead its cluster")]
     NotLeader,
     /// The member has lost its cluster.
-    #[error("the server is not connected to its cluster")]
+    #[error("the server has lost its cluster, or the server that it relays")]
     NotConnected,
     /// The member belongs to a cluster other than the configured one.
     #[error("the server belongs to cluster {found:?} instead of {wanted}")]

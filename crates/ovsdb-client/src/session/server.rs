@@ -55,8 +55,11 @@ impl Server {
         if let Some(wanted) = config.cluster.filter(|wanted| row.cid != Some(*wanted)) {
             return Err(Cause::OtherCluster { wanted, found: row.cid });
         }
-        if &*row.model != "clustered" {
-            return Ok(here);
+        match &*row.model {
+            "clustered" => {}
+            // It answers from what it has when it has lost the server that it relays, and writes nothing.
+            "relay" if !row.connected => return Err(Cause::NotConnected),
+            _ => return Ok(here),
         }
         if !row.connected {
             return Err(Cause::NotConnected);
@@ -102,6 +105,25 @@ mod tests {
         assert!(matches!(member(true, true, 5).judge("other", &any, seen), Err(Cause::NoDatabase { .. })));
         let pinned = Config::new([]).cluster(Uuid::from_u128(9));
         assert!(matches!(member(true, true, 5).judge("db", &pinned, seen), Err(Cause::OtherCluster { .. })));
+    }
+
+    #[test]
+    fn a_relay_is_used_while_it_has_its_source() {
+        let relay = |connected| {
+            let mut server = member(false, connected, 0);
+            server.databases.put(
+                Uuid::from_u128(2),
+                ServedDatabase {
+                    model: "relay".into(),
+                    cid: None,
+                    ..(*server.databases.get(Uuid::from_u128(2)).unwrap().as_ref()).clone()
+                },
+            );
+            server
+        };
+        let judge = |server: &Server| server.judge("db", &Config::new([]), Progress::default());
+        assert!(judge(&relay(true)).is_ok());
+        assert!(matches!(judge(&relay(false)), Err(Cause::NotConnected)));
     }
 
     #[test]

@@ -4,10 +4,11 @@ use std::fs;
 use std::time::Duration;
 
 use futures::FutureExt;
-use groundcrew_testkit::ovn::{Northbound as Server, schema};
+use groundcrew_testkit::ovn::{Northbound as Server, Relay, schema};
+use groundcrew_testkit::proxy::Proxy;
 use groundcrew_testkit::{Scratch, Signal, eventually};
 use ovsdb_client::{Cause, Client, ConnectError, Database, Op, Replica, Row, Rows, State, TransactError, Uuid};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::nb::{Global, LoadBalancer, Northbound, PATIENCE, config, in_time, names, new_lb, soon, until, until_state};
 
@@ -288,4 +289,29 @@ async fn a_server_that_comes_late_is_found() {
     server.restart(0).await.unwrap();
     soon(replica.synced()).await;
     assert!(replica.client().counters().failed_attempts > 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_has_lost_its_source_is_left_for_one_that_has_it() {
+    let server = Server::standalone().await.unwrap();
+    let way = Proxy::before(server.tcp_address(0)).await.unwrap();
+    let (first, second) =
+        (Relay::before(way.address()).await.unwrap(), Relay::before(server.tcp_address(0)).await.unwrap());
+    let replica = Replica::<Northbound>::open(config(&first.tcp()));
+    soon(replica.synced()).await;
+    write(replica.client(), "through a relay").await;
+    way.partition();
+    way.cut();
+    // A relay gives its source half a minute to come back before it says that it has lost it.
+    let mut states = replica.client().watch_state();
+    let lost = states.wait_for(|state| matches!(state, State::Disconnected { .. }));
+    let state = timeout(2 * PATIENCE, lost).await.unwrap().unwrap().clone();
+    let State::Disconnected { error } = state else { unreachable!() };
+    assert!(matches!(error.cause, Cause::NotConnected), "{error}");
+
+    let either = Replica::<Northbound>::open(config(&format!("{},{}", first.tcp(), second.tcp())));
+    soon(either.synced()).await;
+    write(either.client(), "through the other").await;
+    way.heal();
+    until(&replica, |now| names(now) == ["through a relay".into(), "through the other".into()]).await;
 }

@@ -6,12 +6,14 @@ pub mod lab;
 mod central;
 mod host;
 mod northbound;
+mod relay;
 mod tls;
 
 pub use central::Central;
 pub use host::{Host, NoAnswer};
 pub(crate) use lab::listens;
 pub use northbound::Northbound;
+pub use relay::Relay;
 pub use tls::{ServerName, Tls};
 
 use std::path::{Path, PathBuf};
