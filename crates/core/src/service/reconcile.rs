@@ -440,6 +440,14 @@ impl<P: LoadBalancers> Reconciler<P> {
         if self.class.claimed(service) && !service.inherited {
             return Ok(service.clone());
         }
+        if let Some(other) = service.claimed_by.as_ref().filter(|_| service.finalizer && !service.inherited) {
+            // It knows by that what it has to give back.
+            let message = format!(
+                "the controller of the class {other} has not let go of it yet; if there is none any more, remove the \
+                 annotation {CLAIMED_BY}, and what it had outside"
+            );
+            return Err(ProviderError::new(ErrorKind::Quota, message).with_reason("ClaimedByAnother"));
+        }
         let mut patch = json!({
             "metadata": {
                 "resourceVersion": service.resource_version,

@@ -33,6 +33,7 @@ struct Args {
 }
 
 /// One test's namespace, class and cloud.
+#[derive(Clone)]
 pub(crate) struct Lab {
     pub(crate) control_plane: &'static ControlPlane,
     pub(crate) client: Client,

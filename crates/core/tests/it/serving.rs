@@ -123,6 +123,26 @@ async fn a_service_that_changes_its_type_is_given_back_whole() {
 }
 
 #[tokio::test]
+async fn a_service_that_goes_to_another_class_of_ours_is_let_go_before_it_is_taken() {
+    let first = Lab::new("classes-change").await;
+    let second = Lab { class: format!("{}-second", first.class), cloud: MemoryCloud::default(), ..first.clone() };
+    first.create("web", json!({}), json!({})).await;
+    let controller = first.controller(&[]).await;
+    first.until_served("web").await;
+    controller.stop().await;
+    first.patch("web", json!({ "spec": { "type": "ClusterIP", "loadBalancerClass": null } })).await;
+    first.patch("web", json!({ "spec": { "type": "LoadBalancer", "loadBalancerClass": second.class } })).await;
+
+    let _takes = second.controller(&[]).await;
+    let message = second.until_reason("web", "ClaimedByAnother").await;
+    assert!(message.contains(&first.class), "{message}");
+    assert_eq!((first.cloud.count(), second.cloud.count()), (1, 0));
+    let _lets_go = first.controller(&[]).await;
+    second.until_reason("web", "NoEndpoints").await;
+    assert_eq!((first.cloud.count(), second.cloud.count()), (0, 1));
+}
+
+#[tokio::test]
 async fn a_service_made_anew_under_its_old_name_is_another_service() {
     let lab = Lab::new("anew").await;
     lab.create("web", json!({}), json!({})).await;

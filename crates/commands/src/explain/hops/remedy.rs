@@ -27,6 +27,7 @@ pub(super) fn remedy(reason: &str) -> &'static str {
         "LoadBalancerMarked" => {
             "remove the OVN load balancer that the message names, or take its groundcrew-* keys out of external_ids"
         }
+        "ClaimedByAnother" => "start the controller of the class that the message names: it has to let go first",
         "TakeOverUnclear" | "NameShared" => "split, rename or remove the OVN load balancer that the message names",
         "SourceRangesUnenforceable" => {
             "put a switch between the two routers that the message names, or take loadBalancerSourceRanges away"
