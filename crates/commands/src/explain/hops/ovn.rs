@@ -161,6 +161,10 @@ impl<'a> Way<'a> {
         let wanted = self.wanted();
         for (protocol, vip, _) in &wanted {
             if let Some((_, row)) = self.rows_of(*protocol).iter().find(|(_, row)| row.vips.get(vip).is_none()) {
+                let refused = told(self.service, condition::SERVICE_READY).filter(|told| told.reason == "PortConflict");
+                if let Some(told) = refused {
+                    return Finding::bad(NAME, told.message.clone(), remedy(&told.reason));
+                }
                 let found = format!("{} has no VIP {vip}", row.name);
                 return Finding::bad(NAME, found, "look into the controller's log: it should put the VIP back at once");
             }
