@@ -11,6 +11,8 @@ use crate::rig::writes::Writes;
 use crate::rig::{PATIENCE, Rig, bare};
 use crate::world;
 
+const POOL: &str = "PATCH addresspools/status";
+
 struct Round {
     took: Duration,
     cpu: f64,
@@ -25,9 +27,12 @@ pub(super) async fn run(n: usize, report: &mut Report) -> Result<()> {
     let floor = floor(n).await?;
     let all = ours(n).await?;
     report.against_floor("new: start to all served", n, "s", all.took.as_secs_f64(), floor.as_secs_f64(), 1.5);
-    // The user is told of each new address by an Event as well; beyond twenty a second those are dropped.
-    let needed = all.writes.clone().without(&["POST events"]).total() / n as f64;
+    // The user is told of each new address by an Event as well; beyond twenty a second those are dropped. The pool tells how
+    // much of it is left every five seconds, however many come.
+    let needed = all.writes.clone().without(&["POST events", POOL]).total() / n as f64;
     report.at_most("new: writes for each Service", n, "", needed, f64::from(bare::WRITES));
+    let pool = all.writes.kinds().find(|(kind, _)| *kind == POOL).map_or(0, |(_, count)| count);
+    report.at_most("new: writes of the pool's status", n, "", pool as f64, (all.took.as_secs_f64() / 5.0).ceil() + 1.0);
     for (kind, count) in all.writes.kinds() {
         report.told(&format!("new: {kind}"), n, "", count as f64);
     }
