@@ -38,7 +38,7 @@ use crate::northbound::Northbound;
 use crate::northd::Northd;
 use crate::plan::Step;
 use crate::view::View;
-use batch::Batch;
+use batch::{Batch, Members};
 use epoch::Epoch;
 
 /// One transaction's worth, five thousand rows on router and switch. The server is blocked for its length, some tenths of
@@ -78,7 +78,7 @@ struct Part {
 /// A transaction that only has to be sent, if the epoch is still the same.
 struct Assembled {
     epoch: Epoch,
-    batch: Batch,
+    members: Members,
     message: Prepared,
 }
 
@@ -233,7 +233,7 @@ impl Writer {
         let (guard, ending) = (epoch.guard(&self.cluster), [bump, epoch.signature(&self.cluster), number]);
         let batch = Batch::new(guard, changes.iter().map(|change| &change.steps[..]), ending, &self.cluster);
         let message = self.view.replica.client().prepare(batch.operations())?;
-        Ok(Assembled { epoch, batch, message })
+        Ok(Assembled { epoch, members: batch.into_members(), message })
     }
 
     /// Sends until everybody has an answer.
@@ -267,7 +267,7 @@ impl Writer {
                 Some(assembled) => Ok(assembled),
                 None => self.assemble(&part, epoch.clone()),
             };
-            let Assembled { batch, message, .. } = match assembled {
+            let Assembled { members, message, .. } = match assembled {
                 Ok(assembled) => assembled,
                 Err(error) => {
                     tell_all(part, &Err(Error::NotSent { reason: error.to_string() }));
@@ -288,7 +288,7 @@ impl Writer {
                 }
                 Err(Refusal::Operation { index, lost, reason }) => {
                     let error = if lost { Error::Lost } else { Error::Rejected { reason } };
-                    let mut losers = batch.members(index).iter().copied().peekable();
+                    let mut losers = members.of(index).iter().copied().peekable();
                     let mut rest = Vec::with_capacity(part.len());
                     for (n, waiting) in part.into_iter().enumerate() {
                         if losers.next_if_eq(&n).is_some() {

@@ -10,9 +10,11 @@ use crate::plan::{Step, attach};
 /// The operations of one transaction.
 pub(super) struct Batch {
     operations: Vec<Op>,
-    /// For each operation the changes that need it, in order.
-    members: Vec<Vec<usize>>,
+    members: Members,
 }
+
+/// For each operation the changes that need it, in order.
+pub(super) struct Members(Vec<Vec<usize>>);
 
 impl Batch {
     /// `guard` comes first and is everybody's; `ending` comes last and cannot fail.
@@ -22,11 +24,11 @@ impl Batch {
         ending: impl IntoIterator<Item = Op>,
         cluster: &str,
     ) -> Self {
-        let mut batch = Self { operations: vec![guard], members: vec![Vec::new()] };
+        let mut batch = Self { operations: vec![guard], members: Members(vec![Vec::new()]) };
         // One mutation for all the rows of a place: the server copies the whole set for each.
         let mut attached: BTreeMap<&Place, (Vec<Uuid>, Vec<usize>)> = BTreeMap::new();
         for (n, steps) in changes.enumerate() {
-            batch.members[0].push(n);
+            batch.members.0[0].push(n);
             for step in steps {
                 if let Step::Attach { place, row, .. } = step {
                     let (rows, members) = attached.entry(place).or_default();
@@ -54,16 +56,23 @@ impl Batch {
 
     fn push(&mut self, operation: Op, members: Vec<usize>) {
         self.operations.push(operation);
-        self.members.push(members);
+        self.members.0.push(members);
     }
 
     pub(super) fn operations(&self) -> &[Op] {
         &self.operations
     }
 
+    /// What is still to be known once they are written out: thousands of operations take more room than their text.
+    pub(super) fn into_members(self) -> Members {
+        self.members
+    }
+}
+
+impl Members {
     /// The changes that this operation belongs to.
-    pub(super) fn members(&self, operation: usize) -> &[usize] {
-        self.members.get(operation).map_or(&[], Vec::as_slice)
+    pub(super) fn of(&self, operation: usize) -> &[usize] {
+        self.0.get(operation).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -83,9 +92,10 @@ mod tests {
         let changes = [vec![attach(1, "a", 10)], vec![attach(2, "b", 20)], vec![attach(1, "a", 30)]];
         let batch = Batch::new(Op::comment("epoch"), changes.iter().map(Vec::as_slice), [Op::comment("me")], "c1");
         assert_eq!(batch.operations().len(), 1 + 2 * 2 + 1);
-        assert_eq!(batch.members(0), [0, 1, 2]);
-        assert_eq!((batch.members(1), batch.members(2)), (&[0, 2][..], &[0, 2][..]));
-        assert_eq!(batch.members(3), [1]);
-        assert_eq!(batch.members(99), [0usize; 0]);
+        let members = batch.into_members();
+        assert_eq!(members.of(0), [0, 1, 2]);
+        assert_eq!((members.of(1), members.of(2)), (&[0, 2][..], &[0, 2][..]));
+        assert_eq!(members.of(3), [1]);
+        assert_eq!(members.of(99), [0usize; 0]);
     }
 }
