@@ -396,6 +396,15 @@ fn an_endpoint_of_two_slices_or_of_two_addresses_is_one_backend() {
 }
 
 #[test]
+fn a_named_port_has_the_number_that_each_pod_gives_it() {
+    let slices = [
+        slice("old", &json!([{ "addresses": ["10.0.0.1"] }]), &json!({})),
+        slice("new", &json!([{ "addresses": ["10.0.0.2"] }]), &json!({ "ports": [{ "name": "web", "port": 9090 }] })),
+    ];
+    assert_eq!(backends(&slices), ["10.0.0.1:8080@-", "10.0.0.2:9090@-"]);
+}
+
+#[test]
 fn slices_that_say_nothing_of_use_are_no_backends() {
     let one = json!([{ "addresses": ["10.0.0.1"] }]);
     let named = json!([{ "addresses": ["db.example.com"] }]);

@@ -1,8 +1,10 @@
 //! What stands in the way is told, nothing of anybody else's is changed, and it is over when the cause is gone.
 
+use groundcrew_api::address_pool::AddressPool;
 use groundcrew_api::names::{annotation, finalizer, label};
 use groundcrew_testkit::ovn::Northbound;
 use groundcrew_testkit::{Signal, eventually};
+use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -136,6 +138,9 @@ async fn an_address_of_somebody_else_or_of_no_pool_is_refused() {
     let project = Project::new("taken").await;
     let northbound = project.northbound().await;
     project.pool(8).await;
+    let pools: Api<AddressPool> = Api::all(project.client.clone());
+    let of_a_type = Patch::Merge(json!({ "spec": { "externalNetworkType": "public" } }));
+    pools.patch(&project.namespace, &PatchParams::default(), &of_a_type).await.unwrap();
     let _controller = project.controller(&northbound).await;
     project.create("first", json!({ "loadBalancerIP": project.address(5) })).await;
     assert_eq!(project.until_served("first").await, project.address(5));
@@ -144,6 +149,9 @@ async fn an_address_of_somebody_else_or_of_no_pool_is_refused() {
     assert!(message.contains(&format!("{} is held by EIp slb-first-", project.address(5))), "{message}");
     project.create("third", json!({ "loadBalancerIP": "203.0.113.5" })).await;
     project.until_reason("third", "AddressOutsidePools").await;
+    project.create_annotated("fourth", json!({ annotation::EXTERNAL_NETWORK_TYPE: "dmz" }), json!({})).await;
+    let message = project.until_reason("fourth", "NoPool").await;
+    assert!(message.contains("dmz"), "{message}");
     project.delete("first").await;
 }
 
