@@ -251,8 +251,7 @@ impl Addresses {
             self.safeguard(key, term).await;
             self.store(key, term).await?;
         }
-        let state = self.lock();
-        Ok(keys.iter().filter_map(|key| state.book.address(key)).collect())
+        self.lock().book.addresses(&keys)
     }
 
     /// One `EIp` for each family that is asked for, the same ones every time; and what was refused to who can do without.
@@ -373,6 +372,20 @@ impl Addresses {
         let mut state = self.lock();
         state.book.deleted(key, Moment::now());
         self.wake_waiting(&mut state);
+    }
+
+    /// The object with this uid is gone, and not by us.
+    fn vanish(&self, key: &EipKey, uid: Uuid) {
+        let mut state = self.lock();
+        if state.book.uid(key) == Some(uid) {
+            // Its load balancer may still answer.
+            self.others.notify_one();
+        }
+        let services = state.book.vanish(key, uid, Moment::now());
+        self.stirred.notify_one();
+        self.wake_waiting(&mut state);
+        drop(state);
+        self.wake(services);
     }
 
     fn observe(&self, eip: &EIp) {

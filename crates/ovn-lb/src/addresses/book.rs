@@ -475,6 +475,12 @@ impl Book {
         self.holdings.get(key)?.should.address
     }
 
+    /// The addresses of these, as they are written down. Whoever wants one that has gone meanwhile asks again: to have fewer
+    /// would take a living one from him.
+    pub(crate) fn addresses(&self, keys: &[EipKey]) -> Result<Vec<IpAddr>, Error> {
+        keys.iter().map(|key| self.address(key).ok_or(Error::Lost)).collect()
+    }
+
     pub(crate) fn uid(&self, key: &EipKey) -> Option<Uuid> {
         Some(self.holdings.get(key)?.stored.as_ref()?.uid)
     }

@@ -1,7 +1,7 @@
 //! Writes what the book says into `EIp`s.
 
 use groundcrew_api::eip::EIp;
-use groundcrew_core::leader::{Moment, Term, WriteError};
+use groundcrew_core::leader::{Term, WriteError};
 use groundcrew_core::provider::ProviderError;
 use jiff::Timestamp;
 use kube::Api;
@@ -87,9 +87,10 @@ impl Addresses {
         let found = tokio::time::timeout(self.deadline, api.get_opt(&key.name)).await;
         let found = found.map_err(|_| unanswered(&tried))?.map_err(|error| kubernetes(&tried, &error))?;
         let Some(eip) = found else {
-            let mut state = self.lock();
-            if let Some(uid) = state.book.uid(key) {
-                state.book.vanish(key, uid, Moment::now());
+            let known = self.lock().book.uid(key);
+            if let Some(uid) = known {
+                // The watch tells it too late to wake anybody.
+                self.vanish(key, uid);
             }
             return Ok(());
         };

@@ -42,7 +42,7 @@ pub(crate) async fn serve(addresses: Arc<Addresses>, term: watch::Receiver<Optio
 type News = (Severity, &'static str, String);
 
 impl Addresses {
-    async fn look(&self, key: &EipKey, events: &Events, term: &Term) -> Outcome {
+    pub(super) async fn look(&self, key: &EipKey, events: &Events, term: &Term) -> Outcome {
         let (before, care) = self.attend(key);
         let (found, news) = match care {
             Ok(Care::None | Care::Settled) => (Ok(()), None),

@@ -8,6 +8,7 @@ mod namesakes;
 mod survey;
 mod tenants;
 mod terms;
+mod torn;
 
 use std::collections::BTreeMap;
 
@@ -161,7 +162,7 @@ impl World {
         for key in &keys {
             self.store(key);
         }
-        let addresses: Vec<_> = keys.iter().map(|key| self.book.address(key).unwrap()).collect();
+        let addresses = self.book.addresses(&keys)?;
         assert_eq!(self.book.settled(ask, None), Some(addresses.clone()), "what was written is settled");
         let living = Living { owner: ask.owner.clone(), addresses: addresses.clone() };
         self.published.insert(ask.owner.key.clone(), living);

@@ -33,19 +33,6 @@ impl EipSink {
         let (unlisted, buried, unread) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
         Self { addresses, unlisted, buried, unread, since: Moment::now() }
     }
-
-    fn vanish(&self, key: &EipKey, uid: Uuid) {
-        let mut state = self.addresses.lock();
-        if state.book.uid(key) == Some(uid) {
-            // Not by us: its load balancer may still answer.
-            self.addresses.others.notify_one();
-        }
-        let services = state.book.vanish(key, uid, Moment::now());
-        self.addresses.stirred.notify_one();
-        self.addresses.wake_waiting(&mut state);
-        drop(state);
-        self.addresses.wake(services);
-    }
 }
 
 impl Sink<EIp> for EipSink {
@@ -55,7 +42,7 @@ impl Sink<EIp> for EipSink {
 
     fn delete(&mut self, eip: EIp) {
         if let Some(seen) = eip::read(&eip, &self.addresses.reader) {
-            self.vanish(&seen.key, seen.uid);
+            self.addresses.vanish(&seen.key, seen.uid);
         }
     }
 
@@ -78,7 +65,7 @@ impl Sink<EIp> for EipSink {
 
     fn list_complete(&mut self) {
         for (key, uid) in std::mem::take(&mut self.unlisted) {
-            self.vanish(&key, uid);
+            self.addresses.vanish(&key, uid);
         }
         let mut state = self.addresses.lock();
         state.book.bury(&std::mem::take(&mut self.buried));
@@ -101,7 +88,7 @@ impl Sink<EIp> for EipSink {
         self.addresses.lock().book.readable(&key);
         let uid = self.addresses.lock().book.uid(&key);
         if let Some(uid) = uid {
-            self.vanish(&key, uid);
+            self.addresses.vanish(&key, uid);
         }
     }
 }
