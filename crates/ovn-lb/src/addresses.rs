@@ -182,6 +182,8 @@ impl Addresses {
         let mut state = self.lock();
         state.book.begin(eips, &unlisted, living, Moment::now());
         state.book.avoid_unread(unread);
+        drop(state);
+        self.refer_imported();
         Ok(())
     }
 
@@ -346,8 +348,9 @@ impl Addresses {
         let state = self.lock();
         let references = state.book.references();
         let owned = state.book.owned().map(|(key, owner)| Owned { owner, what: format!("EIp {key}") });
-        // One that an EIp refers to goes with it.
-        let alone = reserved.into_iter().filter(|(name, _)| !references.contains(&**name));
+        // One that an EIp refers to goes with it, and one that a tenant's own waits for is not to be asked for anew.
+        let is_alone = |name: &str, owner: &Owner| !references.contains(name) && !state.book.is_awaited_by(owner);
+        let alone = reserved.into_iter().filter(|(name, owner)| is_alone(name, owner));
         owned.chain(alone.map(|(name, owner)| Owned { owner, what: format!("OvnEip {name}") })).collect()
     }
 

@@ -230,9 +230,18 @@ impl KubeOvn {
         self.lock().eips.get(name).into_iter().flat_map(Eip::addresses).collect()
     }
 
-    /// Everything that this cluster made.
+    /// The one of ours that holds this address for somebody of this namespace.
+    pub(crate) fn holder_of_ours(&self, namespace: &str, address: IpAddr) -> Option<Arc<str>> {
+        let catalog = self.lock();
+        let is_ours = |eip: &Eip| eip.owner.as_ref().is_some_and(|owner| *owner.key.namespace == *namespace);
+        catalog.eips.holders(address).find(|(_, eip)| is_ours(eip)).map(|(name, _)| name.clone())
+    }
+
+    /// Everything that this cluster made and that is not on its way out: to go is all that is left for the rest.
     pub(crate) fn ours(&self) -> Vec<(Arc<str>, Owner)> {
-        self.lock().eips.ours().map(|(name, owner)| (name.clone(), owner.clone())).collect()
+        let catalog = self.lock();
+        let staying = catalog.eips.ours().filter(|(name, _)| catalog.eips.get(name).is_some_and(|eip| !eip.leaving));
+        staying.map(|(name, owner)| (name.clone(), owner.clone())).collect()
     }
 
     /// The address of an `OvnEip` that an `EIp` of this namespace names as its child.

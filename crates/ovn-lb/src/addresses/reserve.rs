@@ -51,6 +51,18 @@ impl Addresses {
         }
     }
 
+    /// Living addresses whose `EIp`s are lost are still from where they were. Not left to their next look: a Service that is
+    /// paused has none, and what no `EIp` refers to is taken for an orphan.
+    pub(super) fn refer_imported(&self) {
+        let Some(kube_ovn) = &self.kube_ovn else { return };
+        let imported = self.lock().book.imported();
+        for (key, address) in imported {
+            if let Some(name) = kube_ovn.holder_of_ours(&key.namespace, address) {
+                self.lock().book.refer(&key, &name);
+            }
+        }
+    }
+
     /// Sees to it that kube-ovn gives the address of an `EIp` of ours to nobody else.
     pub(super) async fn safeguard(&self, key: &EipKey, term: &Term) {
         let Some(kube_ovn) = &self.kube_ovn else { return };

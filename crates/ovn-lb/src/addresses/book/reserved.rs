@@ -42,10 +42,22 @@ impl Book {
         Some(Owner { key: ServiceKey::new(key.namespace.clone(), key.name.clone()), uid: self.uid(key)? })
     }
 
+    /// Whether this is a tenant's `EIp` that has no address yet. Of one that has, what it refers to counts.
+    pub(crate) fn is_awaited_by(&self, owner: &Owner) -> bool {
+        let key = EipKey { namespace: owner.key.namespace.clone(), name: owner.key.name.clone() };
+        self.is_tenants(&key) && self.self_owned(&key).as_ref() == Some(owner) && self.address(&key).is_none()
+    }
+
     /// The same for the `EIp` by which this owner has this address.
     pub(crate) fn made_on(&self, owner: &Owner, address: IpAddr) -> Option<Made> {
         let key = self.held(owner, Family::of(address)).or_else(|| self.listed(owner, address))?;
         self.made(&key).filter(|made| made.address == address)
+    }
+
+    /// Addresses that are known by their Services alone: no `EIp` says where they are from.
+    pub(crate) fn imported(&self) -> Vec<(EipKey, IpAddr)> {
+        let promised = self.holdings.iter().filter(|(_, holding)| holding.stored.is_none());
+        promised.filter_map(|(key, holding)| Some((key.clone(), holding.should.address?))).collect()
     }
 
     /// The `EIp` says from now on that its address is from there.

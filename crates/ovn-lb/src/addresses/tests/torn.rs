@@ -1,19 +1,26 @@
 //! Against a real API server: an `EIp` that is gone before anybody has told.
 
 use groundcrew_api::eip::EIpSpec;
-use groundcrew_api::names::finalizer;
+use groundcrew_api::kube_ovn::OvnEip;
+use groundcrew_api::names::{annotation, finalizer, label};
 use groundcrew_core::events::Events;
+use groundcrew_core::watch::Sink;
 use groundcrew_testkit::kube::shared;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use groundcrew_testkit::kube_ovn::crds;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use ovsdb_client::{Config, Replica, parse_list};
 use prometheus::Registry;
 use serde_json::json;
 
 use super::*;
+use crate::kube_ovn::{self, SubnetSink};
 use crate::metrics::Metrics;
+use crate::view::View;
 
 /// Who leads, and hears of nothing: no watch runs here.
 struct Leader {
     api: Api<EIp>,
+    ovn_eips: Api<OvnEip>,
     addresses: Arc<Addresses>,
     looks: broadcast::Receiver<Look>,
     namespace: String,
@@ -21,20 +28,80 @@ struct Leader {
 }
 
 impl Leader {
+    /// One who gives out addresses of a pool.
     async fn new(name: &str) -> Self {
+        Self::start(name, false, |rules| rules).await
+    }
+
+    /// One where kube-ovn is, with one Subnet. Its name is that of the cluster, too.
+    async fn with_kube_ovn(name: &str) -> Self {
+        Self::start(name, true, |rules| rules).await
+    }
+
+    async fn start(name: &str, with_kube_ovn: bool, change: impl FnOnce(Rules) -> Rules) -> Self {
         let control_plane = shared().await.unwrap();
         control_plane.define(&groundcrew_api::crds()).await.unwrap();
+        control_plane.define(&crds().unwrap()).await.unwrap();
         let client = control_plane.client().await.unwrap();
         let namespace = control_plane.namespace(name).await.unwrap();
+        let cluster = Arc::<str>::from(namespace.as_str());
         let sender = broadcast::Sender::new(16);
         let (deadline, looks) = (Duration::from_secs(10), sender.subscribe());
         let pools = Metrics::new(&Registry::new()).unwrap().pools;
-        let rules = Rules { rest: REST, serve_eips: true, ..Rules::default() };
-        let addresses = Arc::new(Addresses::new(client.clone(), "c1".into(), rules, deadline, sender, pools));
+        let kube_ovn = with_kube_ovn.then(|| {
+            let nobody = Config::new(parse_list("tcp:127.0.0.1:1").unwrap());
+            let (events, view) = (Events::unheard().unwrap(), View { replica: Replica::open(nobody) });
+            let rules = kube_ovn::Rules { take_over: false, write_routes: false };
+            Arc::new(KubeOvn::new(client.clone(), cluster.clone(), deadline, events, view, rules))
+        });
+        let rules = Rules { rest: REST, serve_eips: true, kube_ovn: kube_ovn.clone(), ..Rules::default() };
+        let addresses = Addresses::new(client.clone(), cluster, change(rules), deadline, sender, pools);
+        let addresses = Arc::new(addresses);
         addresses.lock().book.put_pool(Pool::new(&pool("a", &["192.0.2.0/29"])));
-        let (api, term) = (Api::namespaced(client, &namespace), Term::alone("test"));
-        addresses.begin(&term, &[]).await.unwrap();
-        Self { api, addresses, looks, namespace, term }
+        if let Some(kube_ovn) = kube_ovn {
+            let subnet = json!({
+                "metadata": { "name": namespace, "labels": { label::DEFAULT_EXTERNAL: "true" } },
+                "spec": { "cidrBlock": "198.51.100.0/24", "gateway": "198.51.100.1" },
+            });
+            SubnetSink::new(kube_ovn, addresses.clone()).apply(serde_json::from_value(subnet).unwrap());
+        }
+        let (api, ovn_eips) = (Api::namespaced(client.clone(), &namespace), Api::all(client));
+        let leader = Self { api, ovn_eips, addresses, looks, namespace, term: Term::alone("test") };
+        leader.begin(&[]).await;
+        leader
+    }
+
+    /// A term begins.
+    async fn begin(&self, living: &[Living]) {
+        self.addresses.begin(&self.term, living).await.unwrap();
+    }
+
+    /// kube-ovn has given this address to somebody of ours, or has not answered yet.
+    async fn ovn_eip(&self, name: &str, owner: &Owner, address: Option<&str>) -> String {
+        let name = format!("{name}-{}", self.namespace);
+        let object = json!({
+            "apiVersion": OvnEip::api_version(&()), "kind": OvnEip::kind(&()),
+            "metadata": {
+                "name": name,
+                "labels": { label::CLUSTER: self.namespace, label::OWNER_UID: owner.uid },
+                "annotations": { annotation::OWNER: owner.key.to_string() },
+            },
+            "spec": { "externalSubnet": self.namespace, "type": "nat" },
+        });
+        self.ovn_eips.patch(&name, &PatchParams::apply("test"), &Patch::Apply(&object)).await.unwrap();
+        let ready = json!({ "status": { "v4Ip": address, "ready": address.is_some() } });
+        self.ovn_eips.patch_status(&name, &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
+        name
+    }
+
+    /// The `OvnEip`s that no `EIp` needs, as far as is known.
+    fn alone(&self) -> Vec<String> {
+        let owned = self.addresses.owned().into_iter();
+        owned.filter_map(|owned| owned.what.strip_prefix("OvnEip ").map(ToOwned::to_owned)).collect()
+    }
+
+    fn owner(&self, name: &str) -> Owner {
+        testing::owner(&self.namespace, name)
     }
 
     fn key(&self, name: &str) -> EipKey {
@@ -42,7 +109,7 @@ impl Leader {
     }
 
     fn bound(&self, service: &str, eip: &str) -> AddressAsk {
-        let mut ask = testing::ask(&testing::owner(&self.namespace, service), Families::V4);
+        let mut ask = testing::ask(&self.owner(service), Families::V4);
         ask.annotations = binding::bound(Some(eip));
         ask
     }
@@ -111,4 +178,47 @@ async fn those_on_an_eip_that_a_write_finds_gone_look_again() {
     leader.addresses.look(&key, &events, &leader.term).await;
     assert_eq!(leader.looks.try_recv().ok(), Some(Look::At(web.owner.key.clone())));
     assert_eq!(leader.addresses.hold(&web, &leader.term).await.unwrap(), held);
+}
+
+#[tokio::test]
+async fn the_ovn_eip_of_an_eip_that_is_lost_is_known_again_by_who_answers_there() {
+    let leader = Leader::with_kube_ovn("lost").await;
+    let (office, web) = (leader.owner("office"), leader.owner("web"));
+    let name = leader.ovn_eip("office", &office, Some("198.51.100.3")).await;
+    let living = Living { owner: web.clone(), addresses: vec!["198.51.100.3".parse().unwrap()] };
+    leader.begin(std::slice::from_ref(&living)).await;
+    assert_eq!(leader.alone(), [""; 0], "no orphan, though nobody has looked at the Service yet");
+    leader.addresses.release(&office, &leader.term).await.unwrap();
+    assert_eq!(leader.ovn_eips.get(&name).await.unwrap().metadata.deletion_timestamp, None);
+
+    let mut ask = testing::ask(&web, Families::V4);
+    ask.current.clone_from(&living.addresses);
+    assert_eq!(leader.addresses.hold(&ask, &leader.term).await.unwrap(), living.addresses);
+    assert_eq!(leader.addresses.caveats(&ask), []);
+    let [eip] = &leader.api.list(&ListParams::default()).await.unwrap().items[..] else { panic!("there is one EIp") };
+    assert_eq!(eip.status.as_ref().unwrap().ovn_eip_ref, name);
+
+    leader.addresses.release(&web, &leader.term).await.unwrap();
+    assert_eq!(leader.alone(), [&*name], "nobody is there any more");
+    leader.addresses.release(&office, &leader.term).await.unwrap();
+    assert!(leader.ovn_eips.get_opt(&name).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn an_ovn_eip_that_a_tenants_eip_waits_for_is_no_orphan_and_neither_is_one_on_its_way_out() {
+    let leader = Leader::with_kube_ovn("waits").await;
+    let office = leader.api.create(&PostParams::default(), &EIp::new("office", EIpSpec::default())).await.unwrap();
+    let owner = Owner { uid: office.metadata.uid.as_ref().unwrap().parse().unwrap(), ..leader.owner("office") };
+    let waits = leader.ovn_eip("office", &owner, None).await;
+    let gone = leader.ovn_eip("gone", &leader.owner("gone"), Some("198.51.100.4")).await;
+    leader.begin(&[]).await;
+    assert_eq!(leader.alone(), [&*gone]);
+    let held = json!({ "metadata": { "finalizers": [finalizer::KUBE_OVN] } });
+    leader.ovn_eips.patch(&gone, &PatchParams::default(), &Patch::Merge(&held)).await.unwrap();
+    leader.ovn_eips.delete(&gone, &DeleteParams::default()).await.unwrap();
+    leader.begin(&[]).await;
+    assert_eq!(leader.alone(), [""; 0], "kube-ovn is to let it go, and nothing is left to do here");
+    leader.tear("office").await;
+    leader.begin(&[]).await;
+    assert_eq!(leader.alone(), [&*waits], "nobody waits any more");
 }
