@@ -71,10 +71,10 @@ pub(crate) struct Addresses {
     /// The type of network for whoever does not name one.
     network_type: Option<String>,
     projects: Projects,
-    /// Who gives out new addresses, if it is not the pools.
+    /// Who has the routers that replies leave by, and the addresses that it gave out.
     kube_ovn: Option<Arc<KubeOvn>>,
-    /// Who has the routers that replies leave by, wherever the addresses are from.
-    routes: Option<Arc<KubeOvn>>,
+    /// Whether new addresses are from pools all the same.
+    from_pools: bool,
     deadline: Duration,
     state: Mutex<State>,
     looks: broadcast::Sender<Look>,
@@ -115,10 +115,10 @@ pub(crate) struct Rules {
     pub(crate) network_type: Option<String>,
     /// What the projects say about it.
     pub(crate) projects: Projects,
-    /// Who gives out new addresses, if it is not the pools.
+    /// Who has the routers that replies leave by, and the addresses that it gave out.
     pub(crate) kube_ovn: Option<Arc<KubeOvn>>,
-    /// Who has the routers that replies leave by, wherever the addresses are from.
-    pub(crate) routes: Option<Arc<KubeOvn>>,
+    /// Whether new addresses are from pools all the same.
+    pub(crate) from_pools: bool,
     /// How long a released address is not given to anybody.
     pub(crate) rest: Duration,
     /// Whether tenants' own `EIp`s get addresses here.
@@ -136,7 +136,7 @@ impl Addresses {
         looks: broadcast::Sender<Look>,
         pools: IntGaugeVec,
     ) -> Self {
-        let Rules { network_type, projects, kube_ovn, routes, rest, serve_eips, take_over } = rules;
+        let Rules { network_type, projects, kube_ovn, from_pools, rest, serve_eips, take_over } = rules;
         let reader = Reader { cluster, take_over };
         let book = Book::new(reader.clone(), rest, serve_eips);
         let state = Mutex::new(State {
@@ -155,7 +155,7 @@ impl Addresses {
             network_type,
             projects,
             kube_ovn,
-            routes,
+            from_pools,
             deadline,
             state,
             looks,
@@ -191,9 +191,9 @@ impl Addresses {
     pub(crate) fn begun(&self, living: &[Living]) {
         self.tenants.add_all(self.lock().book.tenants());
         self.stirred.notify_one();
-        if let Some(routes) = &self.routes {
+        if let Some(kube_ovn) = &self.kube_ovn {
             let elsewhere = living.iter().filter(|l| self.leaves_elsewhere(&l.owner.key, &l.addresses));
-            routes.begin_routes(&elsewhere.map(|living| &living.owner).collect::<Vec<_>>());
+            kube_ovn.begin_routes(&elsewhere.map(|living| &living.owner).collect::<Vec<_>>());
         }
     }
 
@@ -283,7 +283,7 @@ impl Addresses {
         network_type: Option<&str>,
         term: &Term,
     ) -> Result<EipKey, Error> {
-        match (self.ask_book(ask, family, network_type)?, &self.kube_ovn) {
+        match (self.ask_book(ask, family, network_type)?, self.giver()) {
             (Promise::Kept(key), _) => Ok(key),
             (Promise::Needs(need), Some(kube_ovn)) => {
                 let (name, address) = self.reserve(&ask.owner, &need, kube_ovn, term).await?;
@@ -439,7 +439,7 @@ impl Addresses {
     /// Moves on with every change; while it stays, so does everything that is said here of a Service. None where that
     /// depends on others, too.
     pub(crate) fn version(&self) -> Option<u64> {
-        (self.kube_ovn.is_none() && self.routes.is_none()).then(|| self.lock().version)
+        self.kube_ovn.is_none().then(|| self.lock().version)
     }
 
     fn lock(&self) -> Locked<'_> {

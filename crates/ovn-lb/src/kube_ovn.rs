@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use groundcrew_api::kube_ovn::{OvnEip, OvnEipApply, OvnEipApplySpec, OvnEipType};
-use groundcrew_api::names::{annotation, label};
+use groundcrew_api::names::{annotation, eip, label};
 use groundcrew_core::events::{Events, Severity, reference};
 use groundcrew_core::leader::{Moment, Term};
 use groundcrew_core::provider::{Caveat, ErrorKind, Owner, ProviderError};
@@ -145,10 +145,17 @@ impl KubeOvn {
         Ok(())
     }
 
-    /// An address for whoever needs one, and the `OvnEip` that holds it. An error means: not yet, or not at all.
-    pub(crate) async fn assign(&self, owner: &Owner, need: &Need, term: &Term) -> Result<(Arc<str>, IpAddr), Error> {
+    /// An address for whoever needs one, and the `OvnEip` that holds it. An error means: not yet, or not at all. Of what he
+    /// has, `needed` has an address that an `EIp` says.
+    pub(crate) async fn assign(
+        &self,
+        owner: &Owner,
+        need: &Need,
+        needed: &BTreeSet<Arc<str>>,
+        term: &Term,
+    ) -> Result<(Arc<str>, IpAddr), Error> {
         for _ in 0..MOST_STEPS {
-            let (next, _asking) = self.step(owner, need);
+            let (next, _asking) = self.step(owner, need, needed);
             match next {
                 Next::Use { name, address } => return Ok((name, address)),
                 Next::Make(wish) => self.make(&wish, owner, term).await?,
@@ -166,10 +173,10 @@ impl KubeOvn {
     }
 
     /// The next step; where that is to make one, it counts from now on and not only when it is there.
-    fn step(&self, owner: &Owner, need: &Need) -> (Next, Option<Asking<'_>>) {
+    fn step(&self, owner: &Owner, need: &Need, needed: &BTreeSet<Arc<str>>) -> (Next, Option<Asking<'_>>) {
         let ports = self.ports(&owner.key.namespace);
         let mut catalog = self.lock();
-        let next = catalog.next(owner, need, &ports, Moment::now());
+        let next = catalog.next(owner, need, needed, &ports, Moment::now());
         let wish = if let Next::Make(wish) = &next { Some(wish) } else { None };
         let asking = wish.map(|wish| {
             let place = (wish.subnet.clone(), owner.key.namespace.clone());
@@ -218,6 +225,11 @@ impl KubeOvn {
             Keep::Make(_) | Keep::Adopt(_) => false,
             Keep::Unsafe(_) | Keep::Elsewhere => true,
         }
+    }
+
+    /// Whether this is how an `EIp` refers to an `OvnEip`, be it there or gone, and not to a pool.
+    pub(crate) fn may_be_from(&self, reference: &str) -> bool {
+        reference.starts_with(eip::SERVICE_PREFIX) || self.lock().eips.get(reference).is_some()
     }
 
     /// Those that were made for this uid and are not on their way out.
@@ -347,7 +359,7 @@ impl KubeOvn {
         match term.write(self.deadline, write).await.map_err(ProviderError::from)? {
             Some(object) => {
                 info!(ovn_eip = wish.name, subnet = &*wish.subnet, service = %owner, "asked kube-ovn for an address");
-                self.observe(&object);
+                self.learn(&object);
             }
             None => self.refresh(&wish.name).await?,
         }
@@ -370,7 +382,7 @@ impl KubeOvn {
         match term.write(self.deadline, write).await.map_err(ProviderError::from)? {
             Some(object) => {
                 info!(ovn_eip = name, eip = %owner, "taken over from kube-dc");
-                self.observe(&object);
+                self.learn(&object);
                 Ok(())
             }
             None => self.refresh(name).await.and(Err(Error::Lost)),
@@ -397,11 +409,11 @@ impl KubeOvn {
             };
             match term.write(self.deadline, remove).await.map_err(ProviderError::from)? {
                 Some(Some(object)) if object.metadata.finalizers.iter().flatten().next().is_some() => {
-                    self.observe(&object);
+                    self.learn(&object);
                     return Ok(());
                 }
                 Some(_) => {
-                    self.lock().eips.remove(name, eip.uid);
+                    self.lock().remove(name, eip.uid);
                     return Ok(());
                 }
                 // kube-ovn writes to it, too.
@@ -416,14 +428,20 @@ impl KubeOvn {
         let api: Api<OvnEip> = Api::all(self.client.clone());
         let known = self.lock().eips.get(name).map(|eip| eip.uid);
         match self.answer(&format!("read OvnEip {name}"), api.get_opt(name)).await? {
-            Some(object) => drop(self.observe(&object)),
+            Some(object) => self.learn(&object),
             None => {
                 if let Some(uid) = known {
-                    self.lock().eips.remove(name, uid);
+                    self.lock().remove(name, uid);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Takes what one of our own calls was answered with. The watch tells the same later, which is no news then.
+    fn learn(&self, object: &OvnEip) {
+        let news = self.observe(object);
+        self.lock().note_freed(news);
     }
 
     fn observe(&self, object: &OvnEip) -> News {

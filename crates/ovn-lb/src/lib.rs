@@ -122,8 +122,8 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
         Rules {
             network_type: args.network_type,
             projects: projects.clone(),
-            kube_ovn: kube_ovn.clone().filter(|_| found.addresses),
-            routes: kube_ovn.clone(),
+            kube_ovn: kube_ovn.clone(),
+            from_pools: !found.addresses,
             rest: args.address_rest,
             serve_eips: args.serve_eips,
             take_over: args.take_over,

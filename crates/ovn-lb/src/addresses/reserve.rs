@@ -22,6 +22,17 @@ impl Addresses {
         chosen.map(Into::into).or_else(|| self.projects.egress_of(namespace))
     }
 
+    /// Who gives out new addresses, if it is not the pools.
+    pub(super) fn giver(&self) -> Option<&Arc<KubeOvn>> {
+        self.kube_ovn.as_ref().filter(|_| !self.from_pools)
+    }
+
+    /// Who is to give this address to nobody else. What kube-ovn gave is its own to hold, wherever new ones are from.
+    fn keeper(&self, made: &Made) -> Option<&Arc<KubeOvn>> {
+        let is_theirs = |kube_ovn: &KubeOvn| made.is_child || kube_ovn.may_be_from(&made.reference);
+        self.kube_ovn.as_ref().filter(|kube_ovn| !self.from_pools || is_theirs(kube_ovn))
+    }
+
     /// An address from kube-ovn that nobody uses, and the `OvnEip` that holds it.
     pub(super) async fn reserve(
         &self,
@@ -35,7 +46,8 @@ impl Addresses {
             state.book.check_unused(requested, &owner.key.namespace)?;
             state.book.check_not_taken(requested, &need.eip)?;
         }
-        let (name, address) = kube_ovn.assign(owner, need, term).await?;
+        let needed = kube_ovn.of(owner.uid).into_iter().filter(|name| self.is_needed(kube_ovn, owner, name, None));
+        let (name, address) = kube_ovn.assign(owner, need, &needed.collect(), term).await?;
         // kube-ovn gives an address away while somebody uses it, once his OvnEip is deleted. He keeps it.
         let unused = self.lock().book.check_unused(address, &owner.key.namespace);
         if unused.is_err() {
@@ -65,8 +77,8 @@ impl Addresses {
 
     /// Sees to it that kube-ovn gives the address of an `EIp` of ours to nobody else.
     pub(super) async fn safeguard(&self, key: &EipKey, term: &Term) {
-        let Some(kube_ovn) = &self.kube_ovn else { return };
-        let Some(made) = self.lock().book.made(key).filter(|made| !made.is_child) else { return };
+        let made = self.lock().book.made(key).filter(|made| !made.is_child);
+        let Some((kube_ovn, made)) = made.and_then(|made| Some((self.keeper(&made)?, made))) else { return };
         if let Some(name) = kube_ovn.keep(&made, term).await {
             self.lock().book.refer(key, &name);
         }
@@ -74,56 +86,56 @@ impl Addresses {
 
     /// Whether nothing is to be written for these addresses; no I/O.
     pub(super) fn are_kept(&self, ask: &AddressAsk, addresses: &[IpAddr]) -> bool {
-        let Some(kube_ovn) = &self.kube_ovn else { return true };
-        self.made(ask, addresses).iter().all(|made| made.is_child || kube_ovn.is_kept(made))
+        let is_kept = |made: &Made| self.keeper(made).is_none_or(|kube_ovn| kube_ovn.is_kept(made));
+        self.made(ask, addresses).iter().all(|made| made.is_child || is_kept(made))
     }
 
     /// What the user should know about the addresses of this Service; no I/O.
     pub(crate) fn caveats(&self, ask: &AddressAsk) -> Vec<Caveat> {
         let lack = self.lock().lack(ask).map(Lack::caveat);
-        let Some(kube_ovn) = &self.kube_ovn else { return lack.into_iter().collect() };
-        self.made(ask, &ask.current).iter().filter_map(|made| kube_ovn.caveat(made)).chain(lack).collect()
+        let made = self.made(ask, &ask.current);
+        made.iter().filter_map(|made| self.keeper(made)?.caveat(made)).chain(lack).collect()
     }
 
     /// What keeps the backends of this Service from answering on its addresses; no I/O.
     pub(crate) fn missing_routes(&self, want: &Wanted) -> Vec<Caveat> {
-        let Some(routes) = &self.routes else { return Vec::new() };
+        let Some(kube_ovn) = &self.kube_ovn else { return Vec::new() };
         let namespace = &*want.owner().key.namespace;
         let egress = self.projects.egress_of(namespace);
-        routes.missing_routes(namespace, egress.as_deref(), &want.addresses, &backends(want))
+        kube_ovn.missing_routes(namespace, egress.as_deref(), &want.addresses, &backends(want))
     }
 
     /// Whether kube-ovn has the routers, and so the routes that replies leave by.
     pub(crate) fn has_routers(&self) -> bool {
-        self.routes.is_some()
+        self.kube_ovn.is_some()
     }
 
     /// Whether replies from the addresses of this Service need a way of their own; no I/O.
     pub(crate) fn leaves_elsewhere(&self, service: &ServiceKey, addresses: &[IpAddr]) -> bool {
-        let Some(routes) = &self.routes else { return false };
+        let Some(kube_ovn) = &self.kube_ovn else { return false };
         let egress = self.projects.egress_of(&service.namespace);
-        routes.leaves_elsewhere(&service.namespace, egress.as_deref(), addresses)
+        kube_ovn.leaves_elsewhere(&service.namespace, egress.as_deref(), addresses)
     }
 
     /// This Service is served as it wants to be: the backends that are in its wish get their way back.
     pub(crate) fn note_routes(&self, want: &Wanted) {
-        let Some(routes) = &self.routes else { return };
+        let Some(kube_ovn) = &self.kube_ovn else { return };
         let owner = want.owner();
         let egress = self.projects.egress_of(&owner.key.namespace);
-        routes.note_routes(owner, egress.as_deref(), &want.addresses, &backends(want));
+        kube_ovn.note_routes(owner, egress.as_deref(), &want.addresses, &backends(want));
     }
 
     /// This Service needs no way back.
     pub(crate) fn forget_routes(&self, owner: &Owner) {
-        if let Some(routes) = &self.routes {
-            routes.note_routes(owner, None, &[], &BTreeSet::new());
+        if let Some(kube_ovn) = &self.kube_ovn {
+            kube_ovn.note_routes(owner, None, &[], &BTreeSet::new());
         }
     }
 
     /// Neither does one that is gone; another one of its name may.
     pub(super) fn release_routes(&self, owner: &Owner) {
-        if let Some(routes) = &self.routes {
-            routes.release_routes(owner);
+        if let Some(kube_ovn) = &self.kube_ovn {
+            kube_ovn.release_routes(owner);
         }
     }
 
@@ -146,12 +158,17 @@ impl Addresses {
     pub(super) async fn unreserve(&self, owner: &Owner, leaving: Option<&EipKey>, term: &Term) -> Result<(), Error> {
         let Some(kube_ovn) = &self.kube_ovn else { return Ok(()) };
         for name in kube_ovn.of(owner.uid) {
-            let addresses = kube_ovn.addresses(&name);
-            if !self.lock().book.refers(owner, &name, &addresses, leaving) {
+            if !self.is_needed(kube_ovn, owner, &name, leaving) {
                 kube_ovn.release(&name, term).await?;
             }
         }
         Ok(())
+    }
+
+    /// Whether an `EIp` other than `leaving` has an address of this `OvnEip`.
+    fn is_needed(&self, kube_ovn: &KubeOvn, owner: &Owner, name: &str, leaving: Option<&EipKey>) -> bool {
+        let addresses = kube_ovn.addresses(name);
+        self.lock().book.refers(owner, name, &addresses, leaving)
     }
 
     /// Whom something outside was made for looks again: a Service, or a tenant's own `EIp`.

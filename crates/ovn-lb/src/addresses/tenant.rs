@@ -83,7 +83,7 @@ impl Addresses {
 
     /// An address for it, entered; `None` where it has one.
     async fn find(&self, key: &EipKey, care: Result<Care, Error>, term: &Term) -> Result<Option<IpAddr>, Error> {
-        let (from, address) = match (care, &self.kube_ovn) {
+        let (from, address) = match (care, self.giver()) {
             (Ok(Care::Needs(need)), None) => {
                 let mut state = self.lock();
                 let (pool, address) = state.book.choose(&need, Moment::now())?;

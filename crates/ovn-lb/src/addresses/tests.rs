@@ -322,8 +322,12 @@ proptest! {
                     let dual = before.get(&owner.key).map_or(dual, |living| living.addresses.len() == 2);
                     let mut ask = world.ask(&owner, if dual { Families::V4V6 } else { Families::V4 });
                     ask.annotations = binding::bound(bound.map(|n| format!("e{n}")).as_deref());
-                    // What was promised before, and what it inherited from an `EIp` that was torn away.
-                    let own = [Family::V4, Family::V6].map(|family| world.book.address(&EipKey::of(&owner, family)));
+                    // What was promised before, and what it inherited from an `EIp` that was torn away: it may be on another's.
+                    let of = |n: u8| [Family::V4, Family::V6].map(|family| EipKey::of(&testing::owner("shop", &format!("s{n}")), family));
+                    let is_his = |key: &EipKey| {
+                        of(service).contains(key) || world.book.address(key).is_some_and(|a| world.book.listed(&owner, a).is_some())
+                    };
+                    let own: Vec<_> = (0..6).flat_map(of).filter(is_his).map(|key| world.book.address(&key)).collect();
                     if let Ok(addresses) = world.hold(&ask) {
                         let bound = bound.and_then(|n| world.book.address(&tenants::key(&format!("e{n}"))));
                         let new = addresses.iter().filter(|a| !ask.current.contains(a) && bound != Some(**a) && !own.contains(&Some(**a)));

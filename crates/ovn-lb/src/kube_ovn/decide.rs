@@ -1,6 +1,6 @@
 //! What to do so that a Service has an address that kube-ovn knows about. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,9 @@ use std::time::Duration;
 use groundcrew_api::names::{eip, label};
 use groundcrew_core::leader::Moment;
 use groundcrew_core::provider::Owner;
+use uuid::Uuid;
 
-use super::eips::{Eip, Eips, Known};
+use super::eips::{Eip, Eips, Known, News};
 use super::networks::{Networks, Subnet};
 use super::why::{Why, why};
 use crate::addresses::{Family, Made, Need};
@@ -32,6 +33,8 @@ pub(crate) struct Catalog {
     pub(crate) asked: BTreeMap<String, (Arc<str>, Arc<str>)>,
     /// Whether what kube-dc made for `EIp`s that are ours now is ours, too.
     pub(crate) take_over: bool,
+    /// Addresses that became free by our own writes, and of which nobody has been told yet.
+    pub(crate) freed: BTreeSet<IpAddr>,
 }
 
 /// The next step for a Service that has no address.
@@ -79,14 +82,37 @@ pub(crate) enum Keep {
 }
 
 impl Catalog {
-    /// What an address is needed for comes nearer with each step; nobody waits inside of one. `ports` are those that the
-    /// namespace's router has in OVN.
-    pub(crate) fn next(&self, owner: &Owner, need: &Need, ports: &[IpAddr], now: Moment) -> Next {
+    /// One of ours is gone.
+    pub(crate) fn remove(&mut self, name: &str, uid: Uuid) {
+        let news = self.eips.remove(name, uid);
+        self.note_freed(news);
+    }
+
+    pub(crate) fn note_freed(&mut self, news: News) {
+        if news.freed {
+            self.freed.extend(news.addresses);
+        }
+    }
+
+    /// What an address is needed for comes nearer with each step; nobody waits inside of one. `needed` are those of this
+    /// owner that cannot go, and `ports` those that the namespace's router has in OVN.
+    pub(crate) fn next(
+        &self,
+        owner: &Owner,
+        need: &Need,
+        needed: &BTreeSet<Arc<str>>,
+        ports: &[IpAddr],
+        now: Moment,
+    ) -> Next {
         let (namespace, kind) = (&*owner.key.namespace, need.network_type.as_deref());
         let candidates = self.networks.candidates(namespace, kind, need.family, &self.eips, ports);
         let fits = |eip: &Eip, address: Option<IpAddr>| {
             candidates.iter().any(|subnet| subnet.name == eip.subnet)
                 && need.requested.is_none_or(|requested| address == Some(requested))
+        };
+        let is_hopeless = |eip: &Eip| {
+            self.is_full(eip, need.family)
+                && candidates.iter().any(|subnet| self.is_open(subnet, need.family, namespace))
         };
         let mut own = None;
         for (name, known) in self.eips.of(owner.uid).filter(|(_, known)| !known.eip.leaving) {
@@ -95,25 +121,23 @@ impl Catalog {
             if let Some(address) = eip.address(need.family).filter(|a| eip.ready && fits(eip, Some(*a))) {
                 return Next::Use { name: name.clone(), address };
             }
-            if names(owner, need.family).any(|own| *own == **name) {
-                own = Some((name, known));
+            if !names(owner, need.family).any(|own| *own == **name) {
+                continue;
+            }
+            // Else it has an address and is not ready yet, or has one that is not the one to have.
+            let may_become_it = if eip.is_silent() {
+                fits(eip, eip.asked(need.family)) && !is_hopeless(eip)
+            } else {
+                fits(eip, eip.address(need.family))
+            };
+            // One that has to stay, for its address of the other family, leaves this one to another.
+            if may_become_it || !needed.contains(name) {
+                own = Some((name, known, may_become_it));
             }
         }
         match own {
-            Some((name, known)) if known.eip.is_silent() => {
-                let hopeless = self.is_full(&known.eip, need.family)
-                    && candidates.iter().any(|subnet| self.is_open(subnet, need.family, namespace));
-                if fits(&known.eip, known.eip.asked(need.family)) && !hopeless {
-                    self.wait(name, known, need.family, now)
-                } else {
-                    Next::Drop(name.clone())
-                }
-            }
-            // It has an address and is not ready yet, or has one that is not the one to have.
-            Some((name, known)) if fits(&known.eip, known.eip.address(need.family)) => {
-                self.wait(name, known, need.family, now)
-            }
-            Some((name, _)) => Next::Drop(name.clone()),
+            Some((name, known, true)) => self.wait(name, known, need.family, now),
+            Some((name, _, false)) => Next::Drop(name.clone()),
             None => self.make(owner, need, &candidates, ports).map_or_else(Next::Refuse, Next::Make),
         }
     }

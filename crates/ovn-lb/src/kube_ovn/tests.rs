@@ -12,6 +12,8 @@ use crate::metrics::pool_addresses;
 use crate::testing::owner;
 
 const OURS: &str = "c1";
+/// Nothing that the owner has must stay.
+const NONE: BTreeSet<Arc<str>> = BTreeSet::new();
 
 struct World {
     catalog: Catalog,
@@ -81,7 +83,7 @@ impl World {
     }
 
     fn next(&self, owner: &Owner) -> Next {
-        self.catalog.next(owner, &need(owner, None, None), &[], self.now)
+        self.catalog.next(owner, &need(owner, None, None), &NONE, &[], self.now)
     }
 
     fn keep(&self, owner: &Owner, address: &str, reference: &str) -> Keep {
@@ -170,7 +172,7 @@ fn silence_is_explained_by_what_can_be_seen() {
         let name = wish(world.next(&web)).name;
         world.put(&name, 7, Some(&web), spec, json!(null), false);
         world.now = world.now + PATIENCE;
-        match world.catalog.next(&web, &need(&web, None, requested), &[], world.now) {
+        match world.catalog.next(&web, &need(&web, None, requested), &NONE, &[], world.now) {
             Next::Refuse(Error::OvnEipSilent { reason, message }) => (reason, message),
             other => panic!("{other:?}"),
         }
@@ -205,8 +207,31 @@ fn what_was_asked_for_before_the_user_thought_again_goes() {
     let asked = json!({ "externalSubnet": "ext", "type": "nat", "v4Ip": "192.0.2.3" });
     world.put(&name, 7, Some(&web), asked, json!(null), false);
     let drop = |next| matches!(next, Next::Drop(dropped) if *dropped == *name);
-    assert!(drop(world.catalog.next(&web, &need(&web, None, Some("192.0.2.4")), &[], world.now)));
-    assert!(drop(world.catalog.next(&web, &need(&web, Some("cloud"), None), &[], world.now)));
+    assert!(drop(world.catalog.next(&web, &need(&web, None, Some("192.0.2.4")), &NONE, &[], world.now)));
+    assert!(drop(world.catalog.next(&web, &need(&web, Some("cloud"), None), &NONE, &[], world.now)));
+}
+
+#[test]
+fn what_has_an_address_of_the_other_family_in_use_leaves_its_place_to_another() {
+    let (mut world, web) = (World::new(), owner("shop", "web"));
+    world.subnet("ext", &json!({ "public": "true" }), "192.0.2.0/29,2001:db8::/120", &[]);
+    let name = wish(world.next(&web)).name;
+    let spec = json!({ "externalSubnet": "ext", "type": "nat" });
+    let both = json!({ "v4Ip": "192.0.2.2", "v6Ip": "2001:db8::2", "ready": true });
+    world.put(&name, 7, Some(&web), spec.clone(), both, false);
+    let needed = BTreeSet::from([Arc::<str>::from(name.as_str())]);
+    let next = |world: &World, needed: &BTreeSet<_>, address: &str| {
+        world.catalog.next(&web, &need(&web, None, Some(address)), needed, &[], world.now)
+    };
+    assert!(matches!(next(&world, &needed, "192.0.2.2"), Next::Use { .. }), "it has the right one");
+    assert!(matches!(next(&world, &NONE, "192.0.2.4"), Next::Drop(_)));
+    let other = wish(next(&world, &needed, "192.0.2.4"));
+    assert_ne!(other.name, name);
+    let asked = json!({ "externalSubnet": "ext", "type": "nat", "v4Ip": "192.0.2.4" });
+    world.put(&other.name, 8, Some(&web), asked, json!(null), false);
+    assert!(matches!(next(&world, &needed, "192.0.2.4"), Next::Wait { name, .. } if *name == *other.name));
+    let dropped = next(&world, &needed, "192.0.2.5");
+    assert!(matches!(dropped, Next::Drop(dropped) if *dropped == *other.name), "nobody needs that one");
 }
 
 #[test]
@@ -257,7 +282,7 @@ fn a_router_is_connected_by_its_port_and_not_by_what_its_vpc_asks_for() {
     assert_eq!(&*wish(world.next(&web)).subnet, "more");
     // The default Vpc may have its port from a ConfigMap, with no OvnEip.
     let ports = ["192.0.2.2".parse().unwrap()];
-    assert_eq!(&*wish(world.catalog.next(&web, &need(&web, None, None), &ports, world.now)).subnet, "ext");
+    assert_eq!(&*wish(world.catalog.next(&web, &need(&web, None, None), &NONE, &ports, world.now)).subnet, "ext");
     let gone = json!({ "externalSubnet": "more", "type": "lrp" });
     assert!(world.put("v-more", 99, None, gone, json!(null), true).connected);
     assert!(apart(&world).starts_with("ext: "), "{}", apart(&world));
@@ -316,7 +341,7 @@ fn a_namespace_has_as_many_of_a_network_as_it_may_and_those_that_are_asked_for_c
     world.catalog.asked.clear();
     assert!(is_full(&world, 2));
     assert_eq!(&*wish(world.next(&owner("bank", "web"))).subnet, "ext", "another namespace");
-    let by_number = world.catalog.next(&web, &need(&web, None, Some("192.0.2.5")), &[], world.now);
+    let by_number = world.catalog.next(&web, &need(&web, None, Some("192.0.2.5")), &NONE, &[], world.now);
     assert!(refusal(by_number).contains("as many addresses of Subnet ext as it may, 2"));
 
     world.subnet("more", &json!({ "public": "false" }), "198.51.100.0/29", &[]);
@@ -352,7 +377,7 @@ fn an_ipv6_address_is_never_asked_for_by_number() {
     let (mut world, web) = (World::new(), owner("shop", "web"));
     world.subnet("ext", &json!({ "public": "true" }), "2001:db8::0/120", &[]);
     let ask = |requested: Option<&str>| Need { family: Family::V6, ..need(&web, None, requested) };
-    let next = |world: &World, requested| world.catalog.next(&web, &ask(requested), &[], world.now);
+    let next = |world: &World, requested| world.catalog.next(&web, &ask(requested), &NONE, &[], world.now);
     let is_refused = |next: Next| matches!(next, Next::Refuse(Error::NotByNumber { .. }));
     assert!(is_refused(next(&world, Some("2001:db8::7"))));
 
@@ -437,7 +462,7 @@ fn an_ovn_eip_of_a_dual_stack_network_serves_both_families() {
     let status = json!({ "v4Ip": "192.0.2.2", "v6Ip": "2001:db8::2", "ready": true });
     world.put("mine", 7, Some(&web), json!({ "externalSubnet": "ext" }), status, false);
     let v6 = Need { family: Family::V6, ..need(&web, None, None) };
-    let next = world.catalog.next(&web, &v6, &[], world.now);
+    let next = world.catalog.next(&web, &v6, &NONE, &[], world.now);
     assert!(matches!(next, Next::Use { address, .. } if address.to_string() == "2001:db8::2"));
 }
 

@@ -28,7 +28,10 @@ impl OvnEipSink {
     }
 
     fn spread(&self, news: News) {
-        let News { owner, addresses, freed, connected } = news;
+        let News { owner, mut addresses, mut freed, connected } = news;
+        let by_us = std::mem::take(&mut self.kube_ovn.lock().freed);
+        freed |= !by_us.is_empty();
+        addresses.extend(by_us);
         if let Some(owner) = owner {
             self.addresses.wake_owner(owner);
         }
@@ -75,6 +78,8 @@ impl Sink<api::OvnEip> for OvnEipSink {
         for (name, uid) in std::mem::take(&mut self.unlisted) {
             self.remove(&name, uid);
         }
+        // What we removed while nothing was watched is told by nobody else.
+        self.spread(News::default());
     }
 
     fn unreadable(&mut self, _: Option<&str>, name: &str) {

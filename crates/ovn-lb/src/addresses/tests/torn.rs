@@ -13,7 +13,7 @@ use prometheus::Registry;
 use serde_json::json;
 
 use super::*;
-use crate::kube_ovn::{self, SubnetSink};
+use crate::kube_ovn::{self, OvnEipSink, SubnetSink};
 use crate::metrics::Metrics;
 use crate::view::View;
 
@@ -57,7 +57,7 @@ impl Leader {
         let rules = Rules { rest: REST, serve_eips: true, kube_ovn: kube_ovn.clone(), ..Rules::default() };
         let addresses = Addresses::new(client.clone(), cluster, change(rules), deadline, sender, pools);
         let addresses = Arc::new(addresses);
-        addresses.lock().book.put_pool(Pool::new(&pool("a", &["192.0.2.0/29"])));
+        addresses.lock().book.put_pool(Pool::new(&pool("a", &["192.0.2.128/25"])));
         if let Some(kube_ovn) = kube_ovn {
             let subnet = json!({
                 "metadata": { "name": namespace, "labels": { label::DEFAULT_EXTERNAL: "true" } },
@@ -221,4 +221,53 @@ async fn an_ovn_eip_that_a_tenants_eip_waits_for_is_no_orphan_and_neither_is_one
     leader.tear("office").await;
     leader.begin(&[]).await;
     assert_eq!(leader.alone(), [&*waits], "nobody waits any more");
+}
+
+#[tokio::test]
+async fn where_new_addresses_are_from_pools_those_of_kube_ovn_are_kept_and_given_back() {
+    let leader = Leader::start("pools", true, |rules| Rules { from_pools: true, ..rules }).await;
+    let web = leader.owner("web");
+    let before = leader.ovn_eip("slb-web", &web, Some("198.51.100.5")).await;
+    let living = Living { owner: web.clone(), addresses: vec!["198.51.100.5".parse().unwrap()] };
+    leader.begin(std::slice::from_ref(&living)).await;
+    let mut ask = testing::ask(&web, Families::V4);
+    ask.current.clone_from(&living.addresses);
+    assert_eq!(leader.addresses.hold(&ask, &leader.term).await.unwrap(), living.addresses);
+
+    let kube_ovn = leader.addresses.kube_ovn.as_ref().unwrap();
+    leader.ovn_eips.delete(&before, &DeleteParams::default()).await.unwrap();
+    leader.begin(std::slice::from_ref(&living)).await;
+    leader.addresses.hold(&ask, &leader.term).await.unwrap();
+    let [again] = &kube_ovn.of(web.uid)[..] else { panic!("it is asked for again") };
+
+    // Of a pool in the midst of a Subnet of kube-ovn's.
+    leader.addresses.lock().book.put_pool(Pool::new(&pool("b", &["198.51.100.200-198.51.100.201"])));
+    for (name, requested) in [("api", vec![]), ("more", vec!["198.51.100.200".parse().unwrap()])] {
+        let mut ask = testing::ask(&leader.owner(name), Families::V4);
+        ask.requested = requested;
+        leader.addresses.hold(&ask, &leader.term).await.unwrap();
+        assert!(kube_ovn.of(ask.owner.uid).is_empty());
+    }
+    leader.addresses.release(&web, &leader.term).await.unwrap();
+    assert!(leader.ovn_eips.get_opt(again).await.unwrap().is_none());
+    leader.ovn_eip("slb-gone", &leader.owner("gone"), Some("198.51.100.6")).await;
+    leader.begin(&[]).await;
+    assert_eq!(leader.alone().len(), 1, "what is left of one that is gone is found");
+}
+
+#[tokio::test]
+async fn who_waits_for_an_address_is_woken_when_we_delete_an_ovn_eip() {
+    let mut leader = Leader::with_kube_ovn("freed").await;
+    let web = leader.owner("web");
+    let name = leader.ovn_eip("web", &web, Some("198.51.100.7")).await;
+    leader.begin(&[]).await;
+    let kube_ovn = leader.addresses.kube_ovn.clone().unwrap();
+    let mut watch = OvnEipSink::new(kube_ovn, leader.addresses.clone());
+    let object = leader.ovn_eips.get(&name).await.unwrap();
+    let waits = leader.owner("waits");
+    leader.addresses.lock().waits(&waits);
+    leader.addresses.unreserve(&web, None, &leader.term).await.unwrap();
+    while leader.looks.try_recv().is_ok() {}
+    watch.delete(object);
+    assert_eq!(leader.looks.try_recv().ok(), Some(Look::At(waits.key)));
 }
