@@ -50,7 +50,7 @@ use lack::Waiter;
 use report::Reports;
 
 pub(crate) use book::{Made, Need};
-pub(crate) use eip::EipKey;
+pub(crate) use eip::{EipKey, reference as eip_reference};
 pub(crate) use pool::Family;
 
 pub(crate) use book::bound_to;
@@ -78,7 +78,7 @@ pub(crate) struct Addresses {
     deadline: Duration,
     state: Mutex<State>,
     looks: broadcast::Sender<Look>,
-    /// Tenants' own `EIp`s that somebody should look at.
+    /// Tenants' own `EIp`s that somebody should look at, and others that somebody deletes.
     tenants: Queue<EipKey>,
     /// What a pool should say about itself may have changed.
     stirred: Notify,
@@ -189,7 +189,7 @@ impl Addresses {
 
     /// The term has begun, and everything is looked at once. Not before: who looks earlier knows of no term.
     pub(crate) fn begun(&self, living: &[Living]) {
-        self.tenants.add_all(self.lock().book.tenants());
+        self.tenants.add_all(self.lock().book.to_attend());
         self.stirred.notify_one();
         if let Some(kube_ovn) = &self.kube_ovn {
             let elsewhere = living.iter().filter(|l| self.leaves_elsewhere(&l.owner.key, &l.addresses));
@@ -396,7 +396,7 @@ impl Addresses {
         let (key, is_named) = (seen.key.clone(), !matches!(seen.whose, Whose::Service(_)));
         let mut state = self.lock();
         let services = state.book.observe(seen);
-        if state.book.is_tenants(&key) {
+        if state.book.is_attended(&key) {
             self.tenants.add(key.clone());
         }
         if is_named {

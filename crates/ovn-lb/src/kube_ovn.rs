@@ -41,7 +41,7 @@ use tokio::sync::Notify;
 use tracing::{info, warn};
 use uuid::Uuid;
 
-use crate::addresses::{Family, Made, Need};
+use crate::addresses::{EipKey, Family, Made, Need, eip_reference};
 use crate::error::Error;
 use crate::view::View;
 use decide::{Catalog, Keep, Next, Wish};
@@ -203,7 +203,7 @@ impl KubeOvn {
                 let note =
                     format!("{address} is in use here and no OvnEip holds it any more; asking kube-ovn for it again");
                 warn!(service = %owner, %address, ovn_eip = wish.name, "no OvnEip holds an address in use; making one");
-                self.tell(owner, "AddressUnreserved", note);
+                self.tell(made, "AddressUnreserved", note);
                 if let Err(error) = self.make(&wish, owner, term).await {
                     warn!(service = %owner, %address, %error, "the address is not reserved at kube-ovn");
                 }
@@ -212,8 +212,8 @@ impl KubeOvn {
                 Ok(()) => return Some(name),
                 Err(error) => warn!(eip = %owner, %address, %error, "the OvnEip is not taken over from kube-dc"),
             },
-            // The Service says so in its status, and an Event is made of that.
-            Keep::Unsafe(_) | Keep::Elsewhere => {}
+            // Who uses it says so in its status, and an Event is made of that.
+            Keep::Asked(_) | Keep::Unsafe(_) | Keep::Elsewhere => {}
         }
         None
     }
@@ -223,7 +223,7 @@ impl KubeOvn {
         match self.lock().keep(made, Moment::now()) {
             Keep::Safe(name) => name == made.reference,
             Keep::Make(_) | Keep::Adopt(_) => false,
-            Keep::Unsafe(_) | Keep::Elsewhere => true,
+            Keep::Asked(_) | Keep::Unsafe(_) | Keep::Elsewhere => true,
         }
     }
 
@@ -273,7 +273,11 @@ impl KubeOvn {
             return Some(Caveat { reason: "AddressUnreserved", message, stops: false });
         }
         match catalog.keep(made, Moment::now()) {
-            Keep::Unsafe(why) => Some(Caveat { reason: why.reason, message: why.message, stops: false }),
+            // That an EIp is not ready is not worth a word for so short a time.
+            Keep::Asked(_) if made.of_tenant => None,
+            Keep::Asked(why) | Keep::Unsafe(why) => {
+                Some(Caveat { reason: why.reason, message: why.message, stops: false })
+            }
             Keep::Safe(_) | Keep::Adopt(_) | Keep::Make(_) | Keep::Elsewhere => None,
         }
     }
@@ -459,9 +463,13 @@ impl KubeOvn {
         }
     }
 
-    fn tell(&self, owner: &Owner, reason: &'static str, note: String) {
-        let key = &owner.key;
-        let about = reference::<Service>(Some(key.namespace.clone()), &key.name, Some(owner.uid.to_string()));
+    fn tell(&self, made: &Made, reason: &'static str, note: String) {
+        let Owner { key, uid } = &made.owner;
+        let about = if made.of_tenant {
+            eip_reference(&EipKey::new(Some(&key.namespace), Some(&key.name)), Some(*uid))
+        } else {
+            reference::<Service>(Some(key.namespace.clone()), &key.name, Some(uid.to_string()))
+        };
         self.events.tell(about, Severity::Warning, reason, note);
     }
 

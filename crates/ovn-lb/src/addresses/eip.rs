@@ -10,7 +10,9 @@ use groundcrew_api::eip::{EIp, EIpOwner, EIpStatus, OwnershipType};
 use groundcrew_api::names::{annotation, condition, eip, finalizer, label};
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::provider::Owner;
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Resource;
 use kube::core::ObjectMeta;
 use uuid::Uuid;
 
@@ -46,6 +48,18 @@ impl EipKey {
     }
 }
 
+/// What Events of an `EIp` are about.
+pub(crate) fn reference(key: &EipKey, uid: Option<Uuid>) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(EIp::api_version(&()).into_owned()),
+        kind: Some(EIp::kind(&()).into_owned()),
+        namespace: Some(key.namespace.to_string()),
+        name: Some(key.name.to_string()),
+        uid: uid.map(|uid| uid.to_string()),
+        ..ObjectReference::default()
+    }
+}
+
 /// Whose eyes an `EIp` is seen with.
 #[derive(Debug, Clone)]
 pub(crate) struct Reader {
@@ -77,7 +91,7 @@ pub(crate) struct Says {
     pub(crate) services: Few<Arc<str>>,
     /// Users of other kinds. We neither know nor touch them.
     pub(crate) others: Vec<EIpOwner>,
-    /// Why a tenant's own cannot be used.
+    /// Why it cannot be used, or will go.
     pub(crate) trouble: Option<Box<Trouble>>,
 }
 
@@ -145,7 +159,7 @@ pub(crate) fn read(eip: &EIp, reader: &Reader) -> Option<Seen> {
     // A finalizer cannot be swapped any more while its object is being deleted, so that kube-dc's is as good as ours.
     let is_taken = whose == Whose::Tenant && has_finalizer(meta, finalizer::KUBE_DC_EIP);
     let finalizer = has_finalizer(meta, finalizer::EIP) || (is_taken && deleting);
-    let trouble = matches!(whose, Whose::Tenant | Whose::Nobody).then(|| trouble(&status.conditions)).flatten();
+    let trouble = (whose != Whose::Other).then(|| trouble(&status.conditions)).flatten();
     let wish = (!matches!(whose, Whose::Service(_))).then(|| Box::new(wish(eip, is_taken, status.conditions)));
     let (services, others): (Vec<_>, Vec<_>) =
         status.owners.into_iter().partition(|owner| owner.kind == EIpOwner::SERVICE_LB);

@@ -28,7 +28,7 @@ impl Addresses {
     }
 
     /// Who is to give this address to nobody else. What kube-ovn gave is its own to hold, wherever new ones are from.
-    fn keeper(&self, made: &Made) -> Option<&Arc<KubeOvn>> {
+    pub(super) fn keeper(&self, made: &Made) -> Option<&Arc<KubeOvn>> {
         let is_theirs = |kube_ovn: &KubeOvn| made.is_child || kube_ovn.may_be_from(&made.reference);
         self.kube_ovn.as_ref().filter(|kube_ovn| !self.from_pools || is_theirs(kube_ovn))
     }
@@ -92,9 +92,11 @@ impl Addresses {
 
     /// What the user should know about the addresses of this Service; no I/O.
     pub(crate) fn caveats(&self, ask: &AddressAsk) -> Vec<Caveat> {
-        let lack = self.lock().lack(ask).map(Lack::caveat);
-        let made = self.made(ask, &ask.current);
-        made.iter().filter_map(|made| self.keeper(made)?.caveat(made)).chain(lack).collect()
+        let state = self.lock();
+        let (lack, torn) = (state.lack(ask).map(Lack::caveat), state.book.torn(ask));
+        drop(state);
+        let made = if self.kube_ovn.is_some() { self.made(ask, &ask.current) } else { Vec::new() };
+        made.iter().filter_map(|made| self.keeper(made)?.caveat(made)).chain(torn).chain(lack).collect()
     }
 
     /// What keeps the backends of this Service from answering on its addresses; no I/O.

@@ -1,22 +1,20 @@
-//! The controller of `EIp`s that tenants made: each gets an address, and keeps it until its tenant deletes it.
+//! The controller of `EIp`s that tenants made: each gets an address, and keeps it until its tenant deletes it. What they
+//! delete that is used, theirs or not, says so.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use groundcrew_api::eip::EIp;
 use groundcrew_core::events::{Events, Severity};
 use groundcrew_core::leader::{Moment, Term};
-use groundcrew_core::provider::ProviderError;
+use groundcrew_core::provider::{Caveat, ProviderError};
 use groundcrew_core::queue::Outcome;
 use groundcrew_core::runtime::Runtime;
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Resource;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::Addresses;
 use super::book::Care;
-use super::eip::{EipKey, Trouble};
+use super::eip::{self, EipKey, Trouble};
 use crate::error::Error;
 
 /// Few: each is two writes, and Services come first.
@@ -44,18 +42,29 @@ type News = (Severity, &'static str, String);
 impl Addresses {
     pub(super) async fn look(&self, key: &EipKey, events: &Events, term: &Term) -> Outcome {
         let (before, care) = self.attend(key);
+        if let Ok(Care::None) = care {
+            return Outcome::Done;
+        }
         let (found, news) = match care {
-            Ok(Care::None | Care::Settled) => (Ok(()), None),
+            Ok(Care::Settled) => (Ok(()), None),
             care => {
                 let found = self.find(key, care, term).await.map_err(ProviderError::from);
                 self.decide(key, before.as_ref(), found)
             }
         };
-        self.safeguard(key, term).await;
+        let is_tenants = self.lock().book.is_tenants(key);
+        // Of what was made for a Service, the Service sees to that.
+        let news = if is_tenants && found.is_ok() {
+            self.safeguard(key, term).await;
+            news.or(self.doubt(key, before.as_ref()))
+        } else {
+            news
+        };
         let written = self.store(key, term).await.map_err(ProviderError::from);
         if let Some((severity, reason, note)) = news.filter(|_| written.is_ok()) {
             info!(eip = %key, reason, "{note}");
-            events.tell(self.reference(key), severity, reason, note);
+            let uid = self.lock().book.uid(key);
+            events.tell(eip::reference(key, uid), severity, reason, note);
         }
         if let Err(error) = &written {
             warn!(eip = %key, "{error}");
@@ -142,14 +151,12 @@ impl Addresses {
         }
     }
 
-    fn reference(&self, key: &EipKey) -> ObjectReference {
-        ObjectReference {
-            api_version: Some(EIp::api_version(&()).into_owned()),
-            kind: Some(EIp::kind(&()).into_owned()),
-            namespace: Some(key.namespace.to_string()),
-            name: Some(key.name.to_string()),
-            uid: self.lock().book.uid(key).map(|uid| uid.to_string()),
-            ..ObjectReference::default()
-        }
+    /// What is wrong with an address that it has.
+    fn doubt(&self, key: &EipKey, before: Option<&Trouble>) -> Option<News> {
+        let made = self.lock().book.made(key)?;
+        let Caveat { reason, message, .. } = self.keeper(&made)?.caveat(&made)?;
+        let trouble = Trouble { reason: reason.into(), message: message.as_str().into() };
+        let is_news = before != Some(&trouble);
+        (self.lock().book.doubt(key, trouble) && is_news).then_some((Severity::Warning, reason, message))
     }
 }

@@ -75,6 +75,8 @@ pub(crate) enum Keep {
     Adopt(Arc<str>),
     /// Nothing holds it: kube-ovn may give it to anybody.
     Make(Wish),
+    /// kube-ovn has just been asked for it.
+    Asked(Why),
     /// It is not safe, and for now there is nothing to do but to tell.
     Unsafe(Why),
     /// It is of no network of kube-ovn's.
@@ -290,13 +292,13 @@ impl Catalog {
         if let Some((name, known)) =
             ours().find(|(_, known)| known.eip.is_silent() && known.eip.asked(family) == Some(address))
         {
-            let why = if now.until(known.since + PATIENCE).is_zero() {
-                why(name, &known.eip, family, self)
-            } else {
-                Why { reason: "AddressUnreserved", message: "kube-ovn has not answered yet".to_owned() }
-            };
-            let message = format!("{address} is in use here, but not reserved at kube-ovn: {}", why.message);
-            return Keep::Unsafe(Why { message, ..why });
+            let told = |why: &str| format!("{address} is in use here, but not reserved at kube-ovn: {why}");
+            if !now.until(known.since + PATIENCE).is_zero() {
+                let message = told("kube-ovn has not answered yet");
+                return Keep::Asked(Why { reason: "AddressUnreserved", message });
+            }
+            let why = why(name, &known.eip, family, self);
+            return Keep::Unsafe(Why { message: told(&why.message), ..why });
         }
         let Some(subnet) = self.networks.external_of(address) else { return Keep::Elsewhere };
         let IpAddr::V4(address) = address else {

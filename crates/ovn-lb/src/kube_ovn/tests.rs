@@ -91,6 +91,7 @@ impl World {
             owner: owner.clone(),
             address: address.parse().unwrap(),
             reference: reference.into(),
+            of_tenant: false,
             is_child: false,
         };
         self.catalog.keep(&made, self.now)

@@ -157,6 +157,22 @@ async fn services_that_name_one_eip_share_it_and_the_later_loses_a_contested_por
     project.eips().delete("mine", &DeleteParams::default()).await.unwrap();
     let message = project.until_eip_reason("mine", "InUse").await;
     assert!(message.contains("Service later, Service other"), "{message}");
+    let message = project.until_reason("other", "EipDeleted").await;
+    assert!(message.contains("EIp mine"), "{message}");
+
+    // So does one that was made for a Service, and it is made no other.
+    let address = project.served("own").await;
+    let made = project.eip_list().await.into_iter().map(|eip| eip.name_any()).find(|name| name.starts_with("slb-"));
+    let made = made.unwrap();
+    project.eips().delete(&made, &DeleteParams::default()).await.unwrap();
+    assert!(project.until_eip_reason(&made, "InUse").await.ends_with("Service own"));
+    assert!(project.until_reason("own", "EipDeleted").await.contains(&made));
+    assert_eq!(project.until_served("own").await, address);
+    assert!(project.until_event("EipDeleted").await.contains("somebody has deleted"));
+    assert!(project.until_event("InUse").await.contains("as soon as nobody uses it"));
+    project.delete("own").await;
+    project.until_eip_gone(&made).await;
+
     project.delete("other").await;
     project.delete("later").await;
     project.until_eip_gone("mine").await;

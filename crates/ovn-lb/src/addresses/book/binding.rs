@@ -147,6 +147,21 @@ impl Book {
         Some(Caveat { reason: "AddressKept", message, stops: false })
     }
 
+    /// What a served Service should know about an `EIp` of ours that somebody has deleted: it goes when the Service does.
+    pub(crate) fn torn(&self, ask: &AddressAsk) -> Option<Caveat> {
+        let is_torn = |key: &EipKey| {
+            let holding = self.holdings.get(key).filter(|holding| holding.whose != Whose::Other);
+            holding.is_some_and(|holding| holding.stored.as_ref().is_some_and(|seen| seen.deleting))
+        };
+        let held = |address: &IpAddr| self.listed(&ask.owner, *address);
+        let EipKey { name, .. } = ask.current.iter().filter_map(held).find(is_torn)?;
+        let message = format!(
+            "somebody has deleted EIp {name}; it stays, with its address, as long as a Service uses it, and no other one can \
+             be served on it"
+        );
+        Some(Caveat { reason: "EipDeleted", message, stops: false })
+    }
+
     /// Whether somebody else than a Service of ours asked for this one.
     fn is_bound(&self, key: &EipKey) -> bool {
         let goes_with_its_service = |seen: &Seen| seen.delete_released;

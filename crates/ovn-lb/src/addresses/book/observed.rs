@@ -70,7 +70,8 @@ impl Book {
             }
             self.holdings.insert(key.clone(), Box::new(Holding::seen(&seen)));
         }
-        let begun = self.begun;
+        let (begun, deleting) = (self.begun, seen.deleting);
+        let was_deleting = self.holdings.get(&key).and_then(|holding| Some(holding.stored.as_ref()?.deleting));
         let differs = self.change(&key, |holding| {
             if begun {
                 return holding.learn(seen);
@@ -79,7 +80,9 @@ impl Book {
             holding.follow();
             false
         });
-        if differs == Some(true) { self.users(&key) } else { Vec::new() }
+        // That somebody deletes it is told to those who live on it.
+        let is_torn = deleting && was_deleting == Some(false);
+        if differs == Some(true) || is_torn { self.users(&key) } else { Vec::new() }
     }
 
     /// Whether somebody else's has the name of one that we make.

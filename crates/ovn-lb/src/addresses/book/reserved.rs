@@ -20,6 +20,8 @@ pub(crate) struct Made {
     pub(crate) address: IpAddr,
     /// What it says about where the address is from.
     pub(crate) reference: Arc<str>,
+    /// It is a tenant's own.
+    pub(crate) of_tenant: bool,
     /// Its address is that of an `OvnEip` that a tenant named, and not ours to look after.
     pub(crate) is_child: bool,
 }
@@ -27,14 +29,20 @@ pub(crate) struct Made {
 impl Book {
     pub(crate) fn made(&self, key: &EipKey) -> Option<Made> {
         let holding = self.holdings.get(key)?;
-        let owner = match &holding.whose {
-            Whose::Service(owner) => owner.clone(),
-            Whose::Tenant | Whose::Nobody => self.self_owned(key).filter(|_| self.is_tenants(key))?,
+        let (owner, of_tenant) = match &holding.whose {
+            Whose::Service(owner) => (owner.clone(), false),
+            Whose::Tenant | Whose::Nobody => (self.self_owned(key).filter(|_| self.is_tenants(key))?, true),
             Whose::Other => return None,
         };
         let wish = holding.stored.as_ref().and_then(|seen| seen.wish.as_deref());
         let is_child = wish.is_some_and(|wish| wish.child_ref.is_some());
-        Some(Made { owner, address: holding.should.address?, reference: holding.should.pool.clone(), is_child })
+        Some(Made {
+            owner,
+            address: holding.should.address?,
+            reference: holding.should.pool.clone(),
+            of_tenant,
+            is_child,
+        })
     }
 
     /// A tenant's `EIp` as the owner of what is made for it.

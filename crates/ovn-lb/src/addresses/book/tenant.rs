@@ -1,4 +1,4 @@
-//! What becomes of an `EIp` that a tenant made.
+//! What becomes of an `EIp` that a tenant made, or deletes.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ const MOST_NAMED: usize = 10;
 /// What there is to do for a tenant's own `EIp`.
 #[derive(Debug)]
 pub(crate) enum Care {
-    /// It is not ours to serve.
+    /// It is not ours to serve, or goes and stays with its Services.
     None,
     /// It says what it should as soon as that is written.
     Settled,
@@ -26,9 +26,10 @@ pub(crate) enum Care {
 }
 
 impl Book {
-    /// Looks at a tenant's own. One that is being deleted waits for its users, and says so.
+    /// Looks at a tenant's own, or at one that was made for a Service and that somebody deletes. One that is being deleted
+    /// waits for its users, and says so.
     pub(crate) fn attend(&mut self, key: &EipKey, default_type: Option<&str>) -> Result<Care, Error> {
-        let Some((holding, seen)) = self.tenants_own(key) else { return Ok(Care::None) };
+        let Some((holding, seen)) = self.attended(key) else { return Ok(Care::None) };
         if seen.deleting {
             let users = users(&holding.should);
             if users.is_empty() {
@@ -93,9 +94,22 @@ impl Book {
         self.holdings.get(key)?.should.trouble.as_deref()
     }
 
+    /// What is wrong with an address that it has, unless it is on its way out. Returns whether there is anything to tell.
+    pub(crate) fn doubt(&mut self, key: &EipKey, trouble: Trouble) -> bool {
+        let stays = self.tenants_own(key).is_some_and(|(_, seen)| !seen.deleting);
+        if stays {
+            self.tell(key, Some(trouble));
+        }
+        stays
+    }
+
     /// Those that a new term has to look at.
-    pub(crate) fn tenants(&self) -> Vec<EipKey> {
-        self.holdings.keys().filter(|key| self.tenants_own(key).is_some()).cloned().collect()
+    pub(crate) fn to_attend(&self) -> Vec<EipKey> {
+        self.holdings.keys().filter(|key| self.is_attended(key)).cloned().collect()
+    }
+
+    pub(crate) fn is_attended(&self, key: &EipKey) -> bool {
+        self.attended(key).is_some()
     }
 
     pub(crate) fn is_tenants(&self, key: &EipKey) -> bool {
@@ -107,6 +121,15 @@ impl Book {
         let seen = self.holdings.get(key).and_then(|holding| holding.stored.as_ref());
         let wish = seen.and_then(|seen| seen.wish.as_deref());
         wish.is_some_and(|wish| wish.child_ref.as_deref() == Some(name))
+    }
+
+    fn attended(&self, key: &EipKey) -> Option<(&super::Holding, &Seen)> {
+        self.tenants_own(key).or_else(|| {
+            let holding: &super::Holding = self.holdings.get(key)?;
+            // One that its Services have left is on its way out by our own hand.
+            let is_torn = holding.made_for().is_some() && holding.is_known_in_use();
+            Some((holding, holding.stored.as_ref()?)).filter(|(_, seen)| is_torn && seen.deleting)
+        })
     }
 
     fn tenants_own(&self, key: &EipKey) -> Option<(&super::Holding, &Seen)> {

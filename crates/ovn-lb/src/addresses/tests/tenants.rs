@@ -186,3 +186,33 @@ fn one_in_use_is_held_and_says_by_whom() {
     assert_eq!((&*said.reason, status.ip_address.as_deref()), ("InUse", Some("192.0.2.0")));
     assert!(said.message.ends_with("used by Snat out"), "{}", said.message);
 }
+
+#[test]
+fn one_of_a_service_that_somebody_deletes_says_so_and_so_does_its_service() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);
+    let address = world.serve("web").unwrap();
+    let web = testing::owner("shop", "web");
+    let key = EipKey::of(&web, Family::V4);
+    let torn = |world: &World| world.book.torn(&world.ask(&web, Families::V4)).map(|caveat| caveat.reason);
+    assert_eq!((world.book.to_attend(), torn(&world)), (vec![], None));
+    let mut eip = world.eips[&key].clone();
+    world.writes += 1;
+    eip.metadata.resource_version = Some(world.writes.to_string());
+    eip.metadata.deletion_timestamp = serde_json::from_value("2026-01-01T00:00:00Z".into()).unwrap();
+    assert_eq!(world.book.observe(read(&eip)), [web.key.clone()], "it looks again");
+    world.eips.insert(key.clone(), eip);
+    for _ in 0..2 {
+        assert_eq!((world.book.to_attend(), torn(&world)), (vec![key.clone()], Some("EipDeleted")));
+        world.attend(&key).unwrap();
+        let status = world.status(&key);
+        assert_eq!((&*status.conditions[0].reason, status.ip_address.as_deref()), ("InUse", Some(&*address)));
+        assert!(status.conditions[0].message.ends_with("used by Service web"), "{}", status.conditions[0].message);
+        let writes = world.writes;
+        assert_eq!(world.serve("web").unwrap(), address);
+        world.restart();
+        world.attend(&key).unwrap();
+        assert_eq!(world.writes, writes, "it is said once");
+    }
+    world.release(&web);
+    assert!(world.eips.is_empty());
+}

@@ -76,18 +76,18 @@ impl Leader {
         self.addresses.begin(&self.term, living).await.unwrap();
     }
 
-    /// kube-ovn has given this address to somebody of ours, or has not answered yet.
-    async fn ovn_eip(&self, name: &str, owner: &Owner, address: Option<&str>) -> String {
+    /// kube-ovn has given this address to somebody of ours or to another, or has not answered yet.
+    async fn ovn_eip<'a>(&self, name: &str, owner: impl Into<Option<&'a Owner>>, address: Option<&str>) -> String {
         let name = format!("{name}-{}", self.namespace);
-        let object = json!({
+        let mut object = json!({
             "apiVersion": OvnEip::api_version(&()), "kind": OvnEip::kind(&()),
-            "metadata": {
-                "name": name,
-                "labels": { label::CLUSTER: self.namespace, label::OWNER_UID: owner.uid },
-                "annotations": { annotation::OWNER: owner.key.to_string() },
-            },
+            "metadata": { "name": name },
             "spec": { "externalSubnet": self.namespace, "type": "nat" },
         });
+        if let Some(owner) = owner.into() {
+            object["metadata"]["labels"] = json!({ label::CLUSTER: self.namespace, label::OWNER_UID: owner.uid });
+            object["metadata"]["annotations"] = json!({ annotation::OWNER: owner.key.to_string() });
+        }
         self.ovn_eips.patch(&name, &PatchParams::apply("test"), &Patch::Apply(&object)).await.unwrap();
         let ready = json!({ "status": { "v4Ip": address, "ready": address.is_some() } });
         self.ovn_eips.patch_status(&name, &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
@@ -124,6 +124,17 @@ impl Leader {
         let patch = json!({ "status": status });
         let eip = self.api.patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
         self.addresses.observe(&eip);
+    }
+
+    async fn look(&self, name: &str) {
+        self.addresses.look(&self.key(name), &Events::unheard().unwrap(), &self.term).await;
+    }
+
+    /// A tenant makes one, and the watch tells.
+    async fn make(&self, name: &str) -> Owner {
+        let eip = self.api.create(&PostParams::default(), &EIp::new(name, EIpSpec::default())).await.unwrap();
+        self.addresses.observe(&eip);
+        Owner { uid: eip.metadata.uid.unwrap().parse().unwrap(), ..self.owner(name) }
     }
 
     /// It goes, finalizer and all, and nobody tells.
@@ -164,10 +175,8 @@ async fn who_is_on_an_eip_that_goes_unheard_keeps_his_address_and_is_not_served_
 #[tokio::test]
 async fn those_on_an_eip_that_a_write_finds_gone_look_again() {
     let mut leader = Leader::new("gone").await;
-    let (key, events) = (leader.key("office"), Events::unheard().unwrap());
-    let office = leader.api.create(&PostParams::default(), &EIp::new("office", EIpSpec::default())).await.unwrap();
-    leader.addresses.observe(&office);
-    leader.addresses.look(&key, &events, &leader.term).await;
+    leader.make("office").await;
+    leader.look("office").await;
     let web = leader.bound("web", "office");
     let held = leader.addresses.hold(&web, &leader.term).await.unwrap();
 
@@ -175,7 +184,7 @@ async fn those_on_an_eip_that_a_write_finds_gone_look_again() {
     leader.told("office", &json!({})).await;
     leader.tear("office").await;
     while leader.looks.try_recv().is_ok() {}
-    leader.addresses.look(&key, &events, &leader.term).await;
+    leader.look("office").await;
     assert_eq!(leader.looks.try_recv().ok(), Some(Look::At(web.owner.key.clone())));
     assert_eq!(leader.addresses.hold(&web, &leader.term).await.unwrap(), held);
 }
@@ -207,8 +216,7 @@ async fn the_ovn_eip_of_an_eip_that_is_lost_is_known_again_by_who_answers_there(
 #[tokio::test]
 async fn an_ovn_eip_that_a_tenants_eip_waits_for_is_no_orphan_and_neither_is_one_on_its_way_out() {
     let leader = Leader::with_kube_ovn("waits").await;
-    let office = leader.api.create(&PostParams::default(), &EIp::new("office", EIpSpec::default())).await.unwrap();
-    let owner = Owner { uid: office.metadata.uid.as_ref().unwrap().parse().unwrap(), ..leader.owner("office") };
+    let owner = leader.make("office").await;
     let waits = leader.ovn_eip("office", &owner, None).await;
     let gone = leader.ovn_eip("gone", &leader.owner("gone"), Some("198.51.100.4")).await;
     leader.begin(&[]).await;
@@ -270,4 +278,26 @@ async fn who_waits_for_an_address_is_woken_when_we_delete_an_ovn_eip() {
     while leader.looks.try_recv().is_ok() {}
     watch.delete(object);
     assert_eq!(leader.looks.try_recv().ok(), Some(Look::At(waits.key)));
+}
+
+#[tokio::test]
+async fn a_tenants_eip_whose_address_kube_ovn_gave_away_is_not_ready() {
+    let leader = Leader::with_kube_ovn("given").await;
+    let owner = leader.make("office").await;
+    let name = leader.ovn_eip("office", &owner, Some("198.51.100.9")).await;
+    let said = async |leader: &Leader| {
+        leader.begin(&[]).await;
+        leader.look("office").await;
+        let status = leader.api.get("office").await.unwrap().status.unwrap();
+        (status.ready, status.conditions[0].reason.clone(), status.ip_address.unwrap_or_default())
+    };
+    let is_there = || (true, "Assigned".to_owned(), "198.51.100.9".to_owned());
+    assert_eq!(said(&leader).await, is_there());
+    leader.ovn_eips.delete(&name, &DeleteParams::default()).await.unwrap();
+    let thief = leader.ovn_eip("thief", None, Some("198.51.100.9")).await;
+    assert_eq!(said(&leader).await, (false, "AddressTaken".to_owned(), "198.51.100.9".to_owned()));
+    let refused = leader.addresses.hold(&leader.bound("web", "office"), &leader.term).await.unwrap_err();
+    assert!(matches!(&refused, Error::EipNotReady { why, .. } if why.contains("somebody else")), "{refused}");
+    leader.ovn_eips.delete(&thief, &DeleteParams::default()).await.unwrap();
+    assert_eq!(said(&leader).await, is_there(), "it is asked for again");
 }
