@@ -243,7 +243,7 @@ impl Addresses {
     pub(crate) async fn hold(&self, ask: &AddressAsk, term: &Term) -> Result<Vec<IpAddr>, Error> {
         // It waits from before it asks: an address that becomes free meanwhile wakes it.
         self.lock().waits(&ask.owner);
-        let left = self.lock().book.unbind(ask);
+        let left = self.lock().book.unbind(ask, Moment::now());
         for key in &left {
             self.store(key, term).await?;
         }
@@ -335,7 +335,7 @@ impl Addresses {
         if !self.lock().book.has_surplus(ask) {
             return Ok(());
         }
-        let left = self.lock().book.leave_surplus(ask);
+        let left = self.lock().book.leave_surplus(ask, Moment::now());
         for key in &left {
             self.store(key, term).await?;
         }
@@ -370,10 +370,11 @@ impl Addresses {
         forgotten
     }
 
-    fn forget(&self, key: &EipKey) {
+    /// We deleted the object with this uid.
+    fn forget(&self, key: &EipKey, uid: Option<Uuid>) {
         self.stirred.notify_one();
         let mut state = self.lock();
-        state.book.deleted(key, Moment::now());
+        state.book.deleted(key, uid, Moment::now());
         self.wake_waiting(&mut state);
     }
 

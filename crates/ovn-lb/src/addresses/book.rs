@@ -414,15 +414,19 @@ impl Book {
         let own = [Family::V4, Family::V6].map(|family| EipKey::of(owner, family));
         let mut left: BTreeSet<_> = used.into_iter().chain(own).collect();
         left.retain(|key| self.holdings.get(key).is_some_and(|holding| holding.is_left_by(owner)));
-        left.retain(|key| {
-            self.change(key, |holding| holding.part(&owner.key.name));
-            let was_only_promised = self.holdings.get(key).is_some_and(|h| h.stored.is_none() && h.is_unused());
-            if was_only_promised {
-                self.forget(key, now);
-            }
-            !was_only_promised
-        });
+        left.retain(|key| self.part(key, owner, now));
         left
+    }
+
+    /// This owner does not use that one any more. Returns whether there is anything to write: what was only promised is over
+    /// with its last user.
+    fn part(&mut self, key: &EipKey, owner: &Owner, now: Moment) -> bool {
+        self.change(key, |holding| holding.part(&owner.key.name));
+        let was_only_promised = self.holdings.get(key).is_some_and(|h| h.stored.is_none() && h.is_unused());
+        if was_only_promised {
+            self.forget(key, now);
+        }
+        !was_only_promised
     }
 
     /// What to write next for this `EIp`; `None` when it says what it should.

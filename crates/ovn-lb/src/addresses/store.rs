@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::Value;
+use uuid::Uuid;
 
 use super::book::Write;
 use super::eip::{self, EipKey};
@@ -21,7 +22,11 @@ impl Addresses {
     pub(super) async fn store(&self, key: &EipKey, term: &Term) -> Result<(), Error> {
         let api: Api<EIp> = Api::namespaced(self.client.clone(), &key.namespace);
         for _ in 0..MOST_WRITES {
-            let Some(write) = self.lock().book.pending(key, Timestamp::now()) else { return Ok(()) };
+            let (write, uid) = {
+                let state = self.lock();
+                (state.book.pending(key, Timestamp::now()), state.book.uid(key))
+            };
+            let Some(write) = write else { return Ok(()) };
             let conflict = match write {
                 Write::Create(eip) => self.create(&api, key, &eip, term).await?,
                 Write::Marks(patch) => self.patch(&api, key, &patch, term).await?,
@@ -30,7 +35,7 @@ impl Addresses {
                     self.unreserve_of(key, term).await?;
                     let conflict = self.patch(&api, key, &patch, term).await?;
                     if !conflict {
-                        self.forget(key);
+                        self.forget(key, uid);
                     }
                     conflict
                 }
@@ -107,8 +112,12 @@ impl Addresses {
     /// any two, the object shows that it is on its way out.
     async fn delete(&self, api: &Api<EIp>, key: &EipKey, term: &Term) -> Result<bool, Error> {
         let tried = format!("delete EIp {key}");
-        let made = self.lock().book.made(key);
-        let marked = self.mark_deleted(api, key, &tried, term).await?;
+        let (made, known) = {
+            let state = self.lock();
+            (state.book.made(key), state.book.version(key))
+        };
+        let uid = known.as_ref().map(|(uid, _)| *uid);
+        let marked = self.mark_deleted(api, key, known, &tried, term).await?;
         if let Marked::Changed = marked {
             return Ok(false);
         }
@@ -133,13 +142,20 @@ impl Addresses {
             };
             term.write(self.deadline, let_go).await.map_err(ProviderError::from)?;
         }
-        self.forget(key);
+        self.forget(key, uid);
         Ok(true)
     }
 
     /// Deletes exactly the object that is known, in the state in which it is known.
-    async fn mark_deleted(&self, api: &Api<EIp>, key: &EipKey, tried: &str, term: &Term) -> Result<Marked, Error> {
-        let Some((uid, version)) = self.lock().book.version(key) else { return Ok(Marked::Gone) };
+    async fn mark_deleted(
+        &self,
+        api: &Api<EIp>,
+        key: &EipKey,
+        known: Option<(Uuid, String)>,
+        tried: &str,
+        term: &Term,
+    ) -> Result<Marked, Error> {
+        let Some((uid, version)) = known else { return Ok(Marked::Gone) };
         let known = Preconditions { uid: Some(uid.to_string()), resource_version: Some(version) };
         let params = DeleteParams { preconditions: Some(known), ..DeleteParams::default() };
         let remove = async {

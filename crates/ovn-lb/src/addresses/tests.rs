@@ -145,8 +145,8 @@ impl World {
                     eip
                 }
                 Write::LetGo(_) | Write::Delete => {
-                    self.eips.remove(key).unwrap();
-                    return self.book.deleted(key, self.now);
+                    let uid = read(&self.eips.remove(key).unwrap()).uid;
+                    return self.book.deleted(key, Some(uid), self.now);
                 }
             };
             eip.metadata.resource_version = Some(self.writes.to_string());
@@ -155,7 +155,7 @@ impl World {
     }
 
     fn hold(&mut self, ask: &AddressAsk) -> Result<Vec<IpAddr>, Error> {
-        for key in self.book.unbind(ask) {
+        for key in self.book.unbind(ask, self.now) {
             self.store(&key);
         }
         let keys = promise(&mut self.book, ask, None, self.now)?;

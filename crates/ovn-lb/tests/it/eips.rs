@@ -160,7 +160,7 @@ async fn services_that_name_one_eip_share_it_and_the_later_loses_a_contested_por
     let message = project.until_reason("other", "EipDeleted").await;
     assert!(message.contains("EIp mine"), "{message}");
 
-    // So does one that was made for a Service, and it is made no other.
+    // So does one that was made for a Service.
     let address = project.served("own").await;
     let made = project.eip_list().await.into_iter().map(|eip| eip.name_any()).find(|name| name.starts_with("slb-"));
     let made = made.unwrap();

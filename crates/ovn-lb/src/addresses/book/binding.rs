@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use groundcrew_api::names::annotation::{BIND_ON_DEFAULT_GW_EIP, BIND_ON_EIP, EXTERNAL_NETWORK_TYPE};
 use groundcrew_api::names::eip::DEFAULT_GATEWAY;
+use groundcrew_core::leader::Moment;
 use groundcrew_core::provider::{AddressAsk, Caveat, Owner};
 
 use super::super::eip::{EipKey, Seen, Whose};
@@ -55,7 +56,7 @@ impl Book {
 
     /// A Service that has not published its address yet may still name another `EIp`. Returns those that it leaves, which
     /// have to be written: those as well that it left before, while that is not written.
-    pub(crate) fn unbind(&mut self, ask: &AddressAsk) -> Vec<EipKey> {
+    pub(crate) fn unbind(&mut self, ask: &AddressAsk, now: Moment) -> Vec<EipKey> {
         let bound = bound_to(&ask.annotations);
         let named = bound.map(|name| EipKey { namespace: ask.owner.key.namespace.clone(), name: name.into() });
         let named_family = named.as_ref().and_then(|key| self.address(key)).map(Family::of);
@@ -77,10 +78,8 @@ impl Book {
                 (None, _) => ask.share_with.is_none(),
             }
         });
-        let left: Vec<_> = left.cloned().collect();
-        for key in &left {
-            self.change(key, |holding| holding.part(&ask.owner.key.name));
-        }
+        let mut left: Vec<_> = left.cloned().collect();
+        left.retain(|key| self.part(key, &ask.owner, now));
         left
     }
 
@@ -103,11 +102,9 @@ impl Book {
     }
 
     /// The Service has become one of fewer families. Returns what it leaves, which has to be written.
-    pub(crate) fn leave_surplus(&mut self, ask: &AddressAsk) -> Vec<EipKey> {
-        let left = self.surplus(ask);
-        for key in &left {
-            self.change(key, |holding| holding.part(&ask.owner.key.name));
-        }
+    pub(crate) fn leave_surplus(&mut self, ask: &AddressAsk, now: Moment) -> Vec<EipKey> {
+        let mut left = self.surplus(ask);
+        left.retain(|key| self.part(key, &ask.owner, now));
         left
     }
 

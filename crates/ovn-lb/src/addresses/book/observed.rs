@@ -137,10 +137,13 @@ impl Book {
         }
     }
 
-    /// We deleted the `EIp`. The watch may still tell how it was before.
-    pub(crate) fn deleted(&mut self, key: &EipKey, now: Moment) {
-        self.gone.extend(self.uid(key));
-        self.forget(key, now);
+    /// We deleted the `EIp` with this uid. The watch may still tell how it was before. It may have told the end of it already,
+    /// and of another one under its name.
+    pub(crate) fn deleted(&mut self, key: &EipKey, uid: Option<Uuid>, now: Moment) {
+        if self.uid(key) == uid {
+            self.gone.extend(uid);
+            self.forget(key, now);
+        }
     }
 
     pub(crate) fn gone(&self) -> BTreeSet<Uuid> {

@@ -58,14 +58,47 @@ fn who_could_not_write_that_it_left_a_family_tries_again() {
     let single = world.ask(&owner, Families::V4);
     for _ in 0..2 {
         assert!(world.book.has_surplus(&single));
-        assert_eq!(world.book.leave_surplus(&single), [EipKey::of(&owner, Family::V6)], "the write fails");
+        assert_eq!(world.book.leave_surplus(&single, world.now), [EipKey::of(&owner, Family::V6)], "the write fails");
     }
-    for key in world.book.leave_surplus(&single) {
+    for key in world.book.leave_surplus(&single, world.now) {
         world.store(&key);
     }
     assert!(!world.book.has_surplus(&single));
     assert_eq!(world.eips.keys().cloned().collect::<Vec<_>>(), [EipKey::of(&owner, Family::V4)]);
     assert_eq!(world.hold(&single).unwrap(), both[..1]);
+}
+
+#[test]
+fn the_address_of_a_family_that_is_left_is_free_also_where_it_was_only_promised_again() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.0/29", "2001:db8::1-2001:db8::1"])]);
+    let owner = testing::owner("shop", "web");
+    let both = world.hold(&world.ask(&owner, Families::V4V6)).unwrap();
+    let single = world.ask(&owner, Families::V4);
+    // Whoever led before came as far as this: the EIp is gone, and the Service says the address still.
+    world.eips.remove(&EipKey::of(&owner, Family::V6)).unwrap();
+    world.restart();
+    assert_eq!(world.book.leave_surplus(&single, world.now), [], "there is nothing to write");
+    assert!(!world.book.has_surplus(&single));
+    assert_eq!(world.hold(&single).unwrap(), both[..1]);
+    world.now = world.now + REST;
+    let other = world.ask(&testing::owner("shop", "other"), Families::V6);
+    assert_eq!(world.hold(&other).unwrap(), both[1..]);
+}
+
+#[test]
+fn one_that_is_made_again_while_it_is_let_go_is_not_taken_for_the_one_that_went() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);
+    let key = world.make("mine", |_| {});
+    world.attend(&key).unwrap();
+    let gone = read(&world.eips[&key]).uid;
+    world.book.vanish(&key, gone, world.now);
+    world.eips.remove(&key);
+    world.make("mine", |_| {});
+    // The answer to the write that let the first one go comes only now.
+    world.book.deleted(&key, Some(gone), world.now);
+    assert!(world.book.gone().is_empty());
+    world.attend(&key).unwrap();
+    assert!(world.status(&key).ready);
 }
 
 #[test]
@@ -79,11 +112,11 @@ fn who_could_not_write_that_it_left_for_another_eip_tries_again() {
     ask.annotations = super::binding::bound(Some("mine"));
     let own = EipKey::of(&ask.owner, Family::V4);
     for _ in 0..2 {
-        assert_eq!(world.book.unbind(&ask), std::slice::from_ref(&own), "the write fails");
+        assert_eq!(world.book.unbind(&ask, world.now), std::slice::from_ref(&own), "the write fails");
     }
     world.hold(&ask).unwrap();
     assert!(!world.eips.contains_key(&own));
-    assert_eq!(world.book.unbind(&ask), []);
+    assert_eq!(world.book.unbind(&ask, world.now), []);
 }
 
 #[test]

@@ -141,7 +141,7 @@ impl Pair {
                     let seen = read(&eip);
                     let uid = seen.uid;
                     self.news.extend([News::Is(Box::new(seen)), News::Gone(key.clone(), uid)]);
-                    self.books[self.leader].deleted(key, self.now);
+                    self.books[self.leader].deleted(key, Some(uid), self.now);
                     continue;
                 }
             };
@@ -163,8 +163,8 @@ impl Pair {
         }
         let same = |seen: &eip::Seen| known.as_ref().is_some_and(|(uid, _)| *uid == seen.uid);
         match (actual, write) {
-            (Some(seen), Write::Delete) if !same(&seen) => book.deleted(key, self.now),
-            (None, Write::Delete) => book.deleted(key, self.now),
+            (Some(seen), Write::Delete) if !same(&seen) => book.deleted(key, known.map(|(uid, _)| uid), self.now),
+            (None, Write::Delete) => book.deleted(key, known.map(|(uid, _)| uid), self.now),
             (Some(seen), _) => drop(book.observe(seen)),
             (None, _) => drop(known.map(|(uid, _)| book.vanish(key, uid, self.now))),
         }
