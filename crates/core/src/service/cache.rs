@@ -93,10 +93,10 @@ impl Cache {
         self.read().services.len()
     }
 
-    /// Every address that a Service of ours has published.
+    /// Every address that a Service of ours has published. One that is paused answers there also when it is to go.
     pub(crate) fn living(&self) -> Vec<Living> {
         let state = self.read();
-        let serving = state.services.values().filter(|s| self.class.serves(s));
+        let serving = state.services.values().filter(|s| s.paused || self.class.serves(s));
         let living = serving.map(|s| Living { owner: s.owner.clone(), addresses: self.class.addresses(s) });
         living.filter(|living| !living.addresses.is_empty()).collect()
     }

@@ -360,6 +360,27 @@ fn an_address_that_another_controller_published_is_not_a_living_one_of_ours() {
 }
 
 #[test]
+fn what_is_to_go_and_paused_lives_until_it_goes_on() {
+    let (cache, mut sink) = cache();
+    let paused = || json!({ "metadata": { "annotations": { names::PAUSED: "true" } } });
+    let leaving = || json!({ "metadata": { "deletionTimestamp": "2026-01-02T00:00:00Z" } });
+    let retyped = || json!({ "spec": { "type": "ClusterIP", "loadBalancerClass": null } });
+    for (name, changes) in [
+        ("leaving", vec![leaving()]),
+        ("paused-leaving", vec![leaving(), paused()]),
+        ("paused-retyped", vec![retyped(), paused()]),
+        ("retyped", vec![retyped()]),
+    ] {
+        let mut more = json!({});
+        changes.iter().for_each(|change| merge(&mut more, change));
+        sink.apply(wire(claimed(name, 1, &more)));
+    }
+    let mut living: Vec<_> = cache.living().into_iter().map(|l| l.owner.key.name).collect();
+    living.sort();
+    assert_eq!(living, ["paused-leaving".into(), "paused-retyped".into()]);
+}
+
+#[test]
 fn a_source_range_that_cannot_be_read_refuses_the_service_rather_than_opening_it() {
     let service = read(raw("s", &json!({ "spec": { "loadBalancerSourceRanges": ["10.0.0.0/8", "everyone"] } })));
     let refused = desired(&service, &mut std::iter::empty(), &[Box::new(service.clone())], vec![]).unwrap_err();
