@@ -56,7 +56,7 @@ pub(crate) use pool::Family;
 pub(crate) use book::bound_to;
 pub(crate) use nodes::NodeSink;
 pub(crate) use report::report;
-pub(crate) use taken::{avoid, may_be_others};
+pub(crate) use taken::{avoid, may_be_others, own as own_addresses};
 pub(crate) use tenant::serve;
 pub(crate) use watch::{EipSink, PoolSink};
 

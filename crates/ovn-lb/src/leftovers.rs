@@ -4,6 +4,7 @@
 //! looked at once more, and the leader's epoch is a guard here as well, though it is not moved: whoever leads goes on.
 
 use std::fmt::Debug;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
+use crate::addresses::own_addresses;
 use crate::commit;
 use crate::marks;
 use crate::plan::{GROUP_TABLE, TABLE};
@@ -156,12 +158,23 @@ impl OvnLeftovers {
             .and_then(|service| service.metadata.uid))
     }
 
-    /// Refuses an address that OVN still answers on: the next one who gets it would not.
-    fn check_unserved(&self, leftover: &Leftover, owner: &Owner) -> Result<(), ProviderError> {
-        let user = User::Service(owner.key.clone());
-        match self.rows()?.into_iter().find(|row| row.kind == ROW && row.users.contains(&user)) {
+    /// Refuses an address that OVN still answers on: the next one who gets it would not. A load balancer of somebody who shared
+    /// it counts, too.
+    fn check_unserved(
+        &self,
+        leftover: &Leftover,
+        owner: &Owner,
+        addresses: &[impl AsRef<str>],
+    ) -> Result<(), ProviderError> {
+        let nb = self.view.now()?;
+        let addresses: Vec<IpAddr> = addresses.iter().filter_map(|address| address.as_ref().parse().ok()).collect();
+        let mut rows = nb.load_balancers.iter().filter(|(_, row)| {
+            let is_its = marks::owner(&row.external_ids, &self.cluster).is_some_and(|of| of.key == owner.key);
+            is_its || own_addresses(row, &self.cluster).any(|(address, _)| addresses.contains(&address))
+        });
+        match rows.next() {
             None => Ok(()),
-            Some(row) => {
+            Some((_, row)) => {
                 let message =
                     format!("{} {}: load balancer {} is still there", leftover.kind.name, leftover.name, row.name);
                 Err(ProviderError::new(ErrorKind::Conflict, message).with_reason("InUse"))
@@ -189,7 +202,8 @@ impl OvnLeftovers {
         let owner = owner(&eip.metadata, &self.cluster).ok_or_else(|| not_ours(leftover))?;
         self.check_unused(leftover, &owner).await?;
         self.check_users(leftover, &eip).await?;
-        self.check_unserved(leftover, &owner)?;
+        let address = eip.status.as_ref().and_then(|status| status.ip_address.as_deref());
+        self.check_unserved(leftover, &owner, address.as_slice())?;
         self.delete(&api, &eip.metadata, &tried, term).await
     }
 
@@ -201,7 +215,9 @@ impl OvnLeftovers {
         let Some(found) = self.ask(&tried, api.get_opt(&leftover.id)).await? else { return Ok(()) };
         let owner = owner(&found.metadata, &self.cluster).ok_or_else(|| not_ours(leftover))?;
         self.check_unused(leftover, &owner).await?;
-        self.check_unserved(leftover, &owner)?;
+        let status = found.status.iter();
+        let addresses: Vec<_> = status.flat_map(|status| status.v4_ip.iter().chain(&status.v6_ip)).collect();
+        self.check_unserved(leftover, &owner, &addresses)?;
         for eip in self.labelled::<EIp>("EIps").await? {
             if eip.status.as_ref().is_some_and(|status| status.ovn_eip_ref == leftover.id) {
                 self.check_users(leftover, &eip).await?;

@@ -48,7 +48,7 @@ fn foreign(row: &LoadBalancer, cluster: &str) -> Vec<IpAddr> {
 }
 
 /// The addresses of a load balancer of this cluster, and whose marks it has.
-fn own<'a>(row: &'a LoadBalancer, cluster: &str) -> impl Iterator<Item = (IpAddr, &'a StrMap)> + use<'a> {
+pub(crate) fn own<'a>(row: &'a LoadBalancer, cluster: &str) -> impl Iterator<Item = (IpAddr, &'a StrMap)> + use<'a> {
     let is_ours = marks::are_of(&row.external_ids, cluster);
     addresses(row).filter(move |_| is_ours).map(|address| (address, &row.external_ids))
 }
