@@ -372,7 +372,9 @@ fn what_is_to_go_and_paused_lives_until_it_goes_on() {
         ("retyped", vec![retyped()]),
     ] {
         let mut more = json!({});
-        changes.iter().for_each(|change| merge(&mut more, change));
+        for change in &changes {
+            merge(&mut more, change);
+        }
         sink.apply(wire(claimed(name, 1, &more)));
     }
     let mut living: Vec<_> = cache.living().into_iter().map(|l| l.owner.key.name).collect();

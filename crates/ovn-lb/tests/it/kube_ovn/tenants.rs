@@ -47,7 +47,7 @@ async fn a_tenants_eip_has_an_ovn_eip_of_its_own_or_one_of_its_own_project_and_n
     project.create_annotated("web", json!({ annotation::BIND_ON_DEFAULT_GW_EIP: "true" }), json!({})).await;
     assert_eq!(project.until_served("web").await, gateway);
     // Users of two EIps would not be kept from each other's ports.
-    for (second, taken) in [("second-gw", &own), ("second-office", &reference.to_string())] {
+    for (second, taken) in [("second-gw", &own), ("second-office", &reference.clone())] {
         cloud.make_child(second, taken).await;
         project.until_eip_reason(second, "AddressTaken").await;
         project.eips().delete(second, &DeleteParams::default()).await.unwrap();
