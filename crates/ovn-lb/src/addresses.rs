@@ -102,7 +102,7 @@ struct State {
     listed_since: Option<Moment>,
     /// Services that got no address, or not of each family. They look again when one may have become free.
     waiting: BTreeMap<ServiceKey, Waiter>,
-    /// Likewise the tenants' own.
+    /// Likewise the tenants' own, and those whose address may be somebody else's.
     unserved: BTreeSet<EipKey>,
     reports: Reports,
     version: u64,

@@ -41,24 +41,22 @@ type News = (Severity, &'static str, String);
 
 impl Addresses {
     pub(super) async fn look(&self, key: &EipKey, events: &Events, term: &Term) -> Outcome {
-        let (before, care) = self.attend(key);
+        let doubt = self.doubt(key, term).await;
+        let (before, care) = self.attend(key, doubt.as_ref());
         if let Ok(Care::None) = care {
             return Outcome::Done;
         }
         let (found, news) = match care {
-            Ok(Care::Settled) => (Ok(()), None),
+            Ok(Care::Settled) => {
+                let state = self.lock();
+                let is_news = state.book.trouble(key).is_some_and(|now| before.as_ref() != Some(now));
+                let news = doubt.filter(|_| is_news).map(|doubt| (Severity::Warning, doubt.reason, doubt.message));
+                (Ok(()), news)
+            }
             care => {
                 let found = self.find(key, care, term).await.map_err(ProviderError::from);
                 self.decide(key, before.as_ref(), found)
             }
-        };
-        let is_tenants = self.lock().book.is_tenants(key);
-        // Of what was made for a Service, the Service sees to that.
-        let news = if is_tenants && found.is_ok() {
-            self.safeguard(key, term).await;
-            news.or(self.doubt(key, before.as_ref()))
-        } else {
-            news
         };
         let written = self.store(key, term).await.map_err(ProviderError::from);
         if let Some((severity, reason, note)) = news.filter(|_| written.is_ok()) {
@@ -75,16 +73,31 @@ impl Addresses {
         }
     }
 
+    /// Sees to it that the address that it has is its own, and returns what stands against that. Of one that was made for a
+    /// Service, the Service does.
+    async fn doubt(&self, key: &EipKey, term: &Term) -> Option<Caveat> {
+        if !self.lock().book.is_tenants(key) {
+            return None;
+        }
+        // Also of one that goes: what kube-dc made for it goes with it once it is ours.
+        self.safeguard(key, term).await;
+        let made = self.lock().book.made(key)?;
+        self.keeper(&made)?.caveat(&made)
+    }
+
     /// What there is to do for it, and what was wrong with it before.
-    fn attend(&self, key: &EipKey) -> (Option<Trouble>, Result<Care, Error>) {
+    fn attend(&self, key: &EipKey, doubt: Option<&Caveat>) -> (Option<Trouble>, Result<Care, Error>) {
         let default_type = self.network_type(&key.namespace, None);
         let mut guard = self.lock();
         let state = &mut *guard;
         let before = state.book.trouble(key).cloned();
-        let care = state.book.attend(key, default_type.as_deref());
+        let trouble =
+            doubt.map(|doubt| Trouble { reason: doubt.reason.into(), message: doubt.message.as_str().into() });
+        let care = state.book.attend(key, default_type.as_deref(), trouble);
         // It waits from before it asks: an address that becomes free meanwhile wakes it.
         match &care {
             Ok(Care::Needs(_)) | Err(_) => state.unserved.insert(key.clone()),
+            Ok(Care::Settled) if doubt.is_some() => state.unserved.insert(key.clone()),
             Ok(_) => state.unserved.remove(key),
         };
         (before, care)
@@ -149,14 +162,5 @@ impl Addresses {
                 (Err(error), news)
             }
         }
-    }
-
-    /// What is wrong with an address that it has.
-    fn doubt(&self, key: &EipKey, before: Option<&Trouble>) -> Option<News> {
-        let made = self.lock().book.made(key)?;
-        let Caveat { reason, message, .. } = self.keeper(&made)?.caveat(&made)?;
-        let trouble = Trouble { reason: reason.into(), message: message.as_str().into() };
-        let is_news = before != Some(&trouble);
-        (self.lock().book.doubt(key, trouble) && is_news).then_some((Severity::Warning, reason, message))
     }
 }

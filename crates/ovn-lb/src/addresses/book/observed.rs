@@ -106,7 +106,10 @@ impl Book {
         // late what another leader released; if it was an accident, the Service asks again while the address rests.
         let kept = self.begun && holding.is_known_in_use();
         match holding.whose {
-            Whose::Service(_) if kept => drop(self.change(key, |holding| holding.stored = None)),
+            Whose::Service(_) if kept => {
+                // Nobody has deleted the one that is made anew.
+                self.change(key, |holding| (holding.stored, holding.should.trouble) = (None, None));
+            }
             Whose::Tenant if kept => self.bequeath(key, now),
             _ => self.forget(key, now),
         }

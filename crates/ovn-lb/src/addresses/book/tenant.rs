@@ -27,8 +27,13 @@ pub(crate) enum Care {
 
 impl Book {
     /// Looks at a tenant's own, or at one that was made for a Service and that somebody deletes. One that is being deleted
-    /// waits for its users, and says so.
-    pub(crate) fn attend(&mut self, key: &EipKey, default_type: Option<&str>) -> Result<Care, Error> {
+    /// waits for its users, and says so. `doubt` is what is wrong with the address that it has.
+    pub(crate) fn attend(
+        &mut self,
+        key: &EipKey,
+        default_type: Option<&str>,
+        doubt: Option<Trouble>,
+    ) -> Result<Care, Error> {
         let Some((holding, seen)) = self.attended(key) else { return Ok(Care::None) };
         if seen.deleting {
             let users = users(&holding.should);
@@ -44,7 +49,7 @@ impl Book {
             return Ok(Care::InUse);
         }
         if holding.should.address.is_some() {
-            self.tell(key, None);
+            self.tell(key, doubt);
             return Ok(Care::Settled);
         }
         let wish = seen.wish.as_deref().cloned().unwrap_or_default();
@@ -92,15 +97,6 @@ impl Book {
     /// What is wrong with it, as its status should say.
     pub(crate) fn trouble(&self, key: &EipKey) -> Option<&Trouble> {
         self.holdings.get(key)?.should.trouble.as_deref()
-    }
-
-    /// What is wrong with an address that it has, unless it is on its way out. Returns whether there is anything to tell.
-    pub(crate) fn doubt(&mut self, key: &EipKey, trouble: Trouble) -> bool {
-        let stays = self.tenants_own(key).is_some_and(|(_, seen)| !seen.deleting);
-        if stays {
-            self.tell(key, Some(trouble));
-        }
-        stays
     }
 
     /// Those that a new term has to look at.

@@ -27,7 +27,7 @@ impl World {
 
     /// What the controller of tenants' own does with an API server.
     pub(super) fn attend(&mut self, key: &EipKey) -> Result<(), Error> {
-        let outcome = match self.book.attend(key, None) {
+        let outcome = match self.book.attend(key, None, None) {
             Ok(Care::Needs(need)) => self.book.choose(&need, self.now).map(Some),
             Ok(_) => Ok(None),
             Err(error) => Err(error),
@@ -213,6 +213,10 @@ fn one_of_a_service_that_somebody_deletes_says_so_and_so_does_its_service() {
         world.attend(&key).unwrap();
         assert_eq!(world.writes, writes, "it is said once");
     }
+    let gone = read(&world.eips.remove(&key).unwrap());
+    world.book.vanish(&key, gone.uid, world.now);
+    assert_eq!(world.serve("web").unwrap(), address);
+    assert_eq!((world.status(&key).ready, torn(&world)), (true, None), "one that is made anew is as any other");
     world.release(&web);
     assert!(world.eips.is_empty());
 }

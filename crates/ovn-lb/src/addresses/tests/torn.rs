@@ -296,6 +296,7 @@ async fn a_tenants_eip_whose_address_kube_ovn_gave_away_is_not_ready() {
     leader.ovn_eips.delete(&name, &DeleteParams::default()).await.unwrap();
     let thief = leader.ovn_eip("thief", None, Some("198.51.100.9")).await;
     assert_eq!(said(&leader).await, (false, "AddressTaken".to_owned(), "198.51.100.9".to_owned()));
+    assert!(leader.addresses.lock().unserved.contains(&leader.key("office")), "it looks again with any change");
     let refused = leader.addresses.hold(&leader.bound("web", "office"), &leader.term).await.unwrap_err();
     assert!(matches!(&refused, Error::EipNotReady { why, .. } if why.contains("somebody else")), "{refused}");
     leader.ovn_eips.delete(&thief, &DeleteParams::default()).await.unwrap();

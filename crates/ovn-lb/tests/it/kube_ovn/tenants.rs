@@ -53,6 +53,23 @@ async fn a_tenants_eip_has_an_ovn_eip_of_its_own_or_one_of_its_own_project_and_n
         project.eips().delete(second, &DeleteParams::default()).await.unwrap();
         project.until_eip_gone(second).await;
     }
+    // Whose it was is told when somebody deletes it, and it is asked for again.
+    cloud.delete(&reference).await;
+    cloud.until_event("AddressUnreserved").await;
+    let events: Api<Event> = Api::namespaced(project.client.clone(), namespace);
+    let told = events.list(&ListParams::default()).await.unwrap().items;
+    let told = told.into_iter().find(|event| event.reason.as_deref() == Some("AddressUnreserved")).unwrap();
+    let about = told.regarding.unwrap();
+    assert_eq!((about.kind.as_deref(), about.name.as_deref()), (Some("EIp"), Some("office")));
+    let is_again = |eip: &DynamicObject| eip.uid() != held.uid() && address_of(eip) == office;
+    cloud
+        .until_ovn_eips("the address of the EIp is held again", |eips| {
+            ensure!(eips.iter().any(is_again), "{eips:?}");
+            Ok(())
+        })
+        .await;
+    assert_eq!(project.until_eip_ready("office").await, office);
+
     project.delete("web").await;
     for name in ["default-gw", "office"] {
         project.eips().delete(name, &DeleteParams::default()).await.unwrap();
