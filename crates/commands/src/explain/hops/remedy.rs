@@ -18,6 +18,9 @@ pub(super) fn remedy(reason: &str) -> &'static str {
         "AddressRests" => "wait: an address that was given back rests, because neighbours remember who had it",
         "EipMissing" => "make the EIp that the Service names, or take the annotation away",
         "EipNotReady" => "kubectl describe the EIp that the message names",
+        "EipDeleted" => {
+            "move the Services off the EIp that the message names, or make them again: it stays until they are gone"
+        }
         "EipExclusive" | "EipTaken" | "EipFamily" => "name another EIp, or none",
         "PortConflict" => "give the Service another port, or another address",
         "RouterMissing" | "SwitchMissing" | "PlaceMissing" => {
