@@ -159,7 +159,13 @@ pub(crate) fn read(eip: &EIp, reader: &Reader) -> Option<Seen> {
     // A finalizer cannot be swapped any more while its object is being deleted, so that kube-dc's is as good as ours.
     let is_taken = whose == Whose::Tenant && has_finalizer(meta, finalizer::KUBE_DC_EIP);
     let finalizer = has_finalizer(meta, finalizer::EIP) || (is_taken && deleting);
-    let trouble = (whose != Whose::Other).then(|| trouble(&status.conditions)).flatten();
+    // On one that was made for a Service it is said only while somebody deletes it; the rest is somebody else's word.
+    let is_told = match whose {
+        Whose::Other => false,
+        Whose::Service(_) => deleting,
+        Whose::Tenant | Whose::Nobody => true,
+    };
+    let trouble = is_told.then(|| trouble(&status.conditions)).flatten();
     let wish = (!matches!(whose, Whose::Service(_))).then(|| Box::new(wish(eip, is_taken, status.conditions)));
     let (services, others): (Vec<_>, Vec<_>) =
         status.owners.into_iter().partition(|owner| owner.kind == EIpOwner::SERVICE_LB);
