@@ -51,21 +51,24 @@ pub(crate) fn asked(want: &Wanted) -> Result<Option<StrMap>, Caveat> {
 pub(crate) struct Probing<'a> {
     pub(crate) nb: &'a Northbound,
     pub(crate) ports: &'a SwitchPorts,
+    /// Where the backends are.
+    pub(crate) router: &'a str,
+    pub(crate) switch: &'a str,
     /// Addresses that the operator keeps free for it.
     pub(crate) sources: &'a [IpAddr],
 }
 
 /// Adds checks with these options to the rows, as far as they can be made, and says what could not.
 pub(crate) fn add(desired: &mut Desired, options: &StrMap, probing: &Probing<'_>) -> Vec<Caveat> {
-    let (router, switch) = (desired.router.clone(), desired.switch.clone());
-    let inside = probing.nb.inside(&router);
+    let switch = probing.switch;
+    let inside = probing.nb.inside(probing.router);
     let (mut portless, mut sourceless) = (BTreeSet::new(), BTreeSet::new());
     // SCTP cannot be probed by OVN.
     for row in desired.rows.iter_mut().filter(|row| row.protocol != Protocol::Sctp) {
         let mut mappings = Vec::new();
         for backend in backends(row) {
             let network = inside.iter().find(|network| network.contains(&backend));
-            match (probing.ports.name(&switch, backend), probing.source(backend, network, &switch)) {
+            match (probing.ports.name(switch, backend), probing.source(backend, network, switch)) {
                 (None, _) => drop(portless.insert(backend)),
                 (_, None) => drop(sourceless.insert(network.map_or(IpNet::from(backend), IpNet::trunc))),
                 (Some(port), Some(source)) => {
@@ -173,7 +176,9 @@ mod tests {
         let (nb, ports) = view(northd);
         let sources: Vec<_> = sources.iter().map(|source| source.parse().unwrap()).collect();
         let options = [("interval", "1")].into_iter().collect();
-        let caveats = add(&mut desired, &options, &Probing { nb: &nb, ports: &ports, sources: &sources });
+        let (router, switch) = (&*desired.router.clone(), &*desired.switch.clone());
+        let probing = Probing { nb: &nb, ports: &ports, router, switch, sources: &sources };
+        let caveats = add(&mut desired, &options, &probing);
         (desired.rows.remove(0), caveats.into_iter().map(|caveat| caveat.reason).collect())
     }
 

@@ -77,7 +77,14 @@ pub(crate) fn plan(desired: &Desired, site: &Site, nb: &Northbound) -> Plan {
         // The uid alone may be what a tenant has written on something: it is no reason to take away what is another's.
         ours.retain(|(_, row)| marks::owner(&row.external_ids, &site.cluster).is_none_or(|o| o == desired.owner));
     }
-    let staying = plan.staying(desired, &ours, site, nb);
+    let staying = staying(desired, &ours, site, nb);
+    if let Some(staying) = &staying {
+        let moves =
+            [(Kind::Router, &desired.router, &staying.router), (Kind::Switch, &desired.switch, &staying.switch)];
+        for (kind, now, _) in moves.into_iter().filter(|(_, now, before)| now != before) {
+            plan.locate(kind, now, nb);
+        }
+    }
     let desired = staying.as_ref().unwrap_or(desired);
     // In the same transaction as the rows: there is no moment in which one is open to everybody.
     let rows: &[Row] = if plan.guard(desired, &ours, site, nb) { &desired.rows } else { &[] };
@@ -205,36 +212,30 @@ fn has_marks(external_ids: &StrMap, marks: &StrMap) -> bool {
     marks.iter().all(|(key, value)| external_ids.get(key) == Some(value))
 }
 
-impl Plan {
-    /// What is wanted where the rows are by now, while the router or the switch that they are to move to cannot be told:
-    /// they move in one transaction, and never halfway.
-    fn staying(
-        &mut self,
-        desired: &Desired,
-        ours: &[(Uuid, Arc<LoadBalancer>)],
-        site: &Site,
-        nb: &Northbound,
-    ) -> Option<Desired> {
-        let is_marked = |row: &LoadBalancer| marks::owner(&row.external_ids, &site.cluster).is_some();
-        let mut kept = desired.rows.iter().filter_map(|row| ours.get(kept(row, ours)?));
-        let (_, seen) = kept.find(|(_, row)| is_marked(row))?;
-        let mark = |key| seen.external_ids.get(key);
-        let (router, switch) = (mark(marks::ROUTER)?, mark(marks::SWITCH)?);
-        let moves = [(Kind::Router, &*desired.router, router), (Kind::Switch, &*desired.switch, switch)];
-        let is_held_up = |(kind, now, before): &(Kind, &str, &str)| {
-            now != before && nb.places(*kind, now).len() != 1 && !nb.places(*kind, before).is_empty()
-        };
-        // A router where ranges cannot be enforced is left at once.
-        let is_open = desired.guard.is_some() && nb.unswitched_port(router).is_some();
-        if is_open || !moves.iter().any(is_held_up) {
-            return None;
-        }
-        for (kind, now, _) in moves.into_iter().filter(|(_, now, before)| now != before) {
-            self.locate(kind, now, nb);
-        }
-        Some(desired.at(router, switch, mark(marks::GROUP)))
-    }
+/// What is wanted where the rows are by now, while the router or the switch that they are to move to cannot be told: they
+/// move in one transaction, and never halfway.
+pub(crate) fn staying(
+    desired: &Desired,
+    ours: &[(Uuid, Arc<LoadBalancer>)],
+    site: &Site,
+    nb: &Northbound,
+) -> Option<Desired> {
+    let is_marked = |row: &LoadBalancer| marks::owner(&row.external_ids, &site.cluster).is_some();
+    let mut kept = desired.rows.iter().filter_map(|row| ours.get(kept(row, ours)?));
+    let (_, seen) = kept.find(|(_, row)| is_marked(row))?;
+    let mark = |key| seen.external_ids.get(key);
+    let (router, switch) = (mark(marks::ROUTER)?, mark(marks::SWITCH)?);
+    let is_held_up = |kind, now: &str, before: &str| {
+        now != before && nb.places(kind, now).len() != 1 && !nb.places(kind, before).is_empty()
+    };
+    // A router where ranges cannot be enforced is left at once.
+    let is_open = desired.guard.is_some() && nb.unswitched_port(router).is_some();
+    let is_staying = !is_open
+        && (is_held_up(Kind::Router, &desired.router, router) || is_held_up(Kind::Switch, &desired.switch, switch));
+    is_staying.then(|| desired.at(router, switch, mark(marks::GROUP)))
+}
 
+impl Plan {
     /// Where the rows belong, as far as it is there: router and switch, and the group if they have one.
     fn places<'a>(
         &mut self,

@@ -91,7 +91,7 @@ pub(crate) struct Ovn {
 impl Ovn {
     /// What should be there on this view of OVN, and what its user should know about it.
     fn wish(&self, want: &Wanted, nb: &Northbound) -> Result<(Desired, Vec<Caveat>), Error> {
-        let router = self.router_of(want.owner(), nb);
+        let (router, switch) = self.places_of(want, nb);
         let Contest { want: uncontested, refused, caveat: contested } = self.uncontested(want, &router)?;
         let has_lost_all = uncontested.frontends.is_empty() && !refused.is_empty();
         let reminder = has_lost_all.then(|| desired(want, &self.site).rows.swap_remove(0).bare());
@@ -104,7 +104,7 @@ impl Ovn {
         caveats.extend(outside.into_iter().chain(kept).chain(self.missing_routes(&want, &router, nb)));
         match health::asked(&want) {
             Ok(None) => {}
-            Ok(Some(options)) => caveats.extend(self.probe(&mut desired, &options, nb)?),
+            Ok(Some(options)) => caveats.extend(self.probe(&mut desired, &options, (&router, &switch), nb)?),
             Err(caveat) => caveats.push(caveat),
         }
         caveats.extend(self.not_taken_over(&desired, nb));
@@ -112,15 +112,25 @@ impl Ovn {
         Ok((desired, caveats))
     }
 
-    /// The router of a Service; while there is none of that name, the one that has its rows.
-    fn router_of(&self, owner: &Owner, nb: &Northbound) -> String {
-        let router = self.site.router_of(&owner.key.namespace);
-        if !nb.places(Kind::Router, &router).is_empty() {
-            return router;
+    /// The router and the switch of a Service. While they cannot be told, those that its rows stay on.
+    fn places_of(&self, want: &Wanted, nb: &Northbound) -> (String, String) {
+        let (owner, site) = (want.owner(), &self.site);
+        let (router, switch) = (site.router_of(&owner.key.namespace), site.switch_of(&owner.key.namespace));
+        let routers = nb.places(Kind::Router, &router).len();
+        if routers == 1 && nb.places(Kind::Switch, &switch).len() == 1 {
+            return (router, switch);
         }
-        let rows: Vec<_> = plan::ours(owner, &self.site, nb).into_iter().map(|(row, _)| row).collect();
+        let rows = plan::ours(owner, site, nb);
+        if let Some(staying) = plan::staying(&desired(want, site), &rows, site, nb) {
+            return (staying.router, staying.switch);
+        }
+        if routers > 0 {
+            return (router, switch);
+        }
+        // One that was renamed.
+        let rows: Vec<_> = rows.into_iter().map(|(row, _)| row).collect();
         let other = nb.serving(&router, &rows).into_iter().next();
-        other.map_or(router, |other| other.name.to_string())
+        (other.map_or(router, |other| other.name.to_string()), switch)
     }
 
     /// The wish without ports that somebody else's load balancer has on its router.
@@ -176,7 +186,7 @@ impl Ovn {
     fn steer(&self, want: &Wanted, nb: &Northbound) {
         let key = &want.owner().key;
         if self.addresses.leaves_elsewhere(key, &want.addresses) {
-            self.addresses.note_routes(&fence(want, &self.router_of(want.owner(), nb), nb).0);
+            self.addresses.note_routes(&fence(want, &self.places_of(want, nb).0, nb).0);
         } else {
             self.addresses.forget_routes(want.owner());
         }
@@ -190,13 +200,23 @@ impl Ovn {
     }
 
     /// Adds health checks, and asks to be woken when a backend's port changes.
-    fn probe(&self, desired: &mut Desired, options: &StrMap, nb: &Northbound) -> Result<Vec<Caveat>, Error> {
+    fn probe(
+        &self,
+        desired: &mut Desired,
+        options: &StrMap,
+        (router, switch): (&str, &str),
+        nb: &Northbound,
+    ) -> Result<Vec<Caveat>, Error> {
         // First the word about what is waited for: a port that changes from here on wakes us.
         for backend in desired.rows.iter().flat_map(health::backends) {
             self.waiting.add(Obstacle::Port(backend), &desired.owner.key);
         }
         let ports = self.ports.last()?;
-        Ok(health::add(desired, options, &Probing { nb, ports: &ports, sources: &self.health_check_sources }))
+        Ok(health::add(
+            desired,
+            options,
+            &Probing { nb, ports: &ports, router, switch, sources: &self.health_check_sources },
+        ))
     }
 
     /// The steps for a Service that has its addresses, if nothing else is to be done for it.
@@ -454,9 +474,22 @@ impl LoadBalancers for Ovn {
             .map_or(true, |nb| self.closed.is(want, &self.site, &nb) || plan::is_as_left(want, &self.site, &nb))
     }
 
-    /// Backends follow the router's networks and others' load balancers; the places in the marks follow kube-ovn.
+    /// Backends follow the router's networks and others' load balancers, the places in the marks follow kube-ovn, and what
+    /// cannot be closed to some is closed to all. An older state of the database is nobody's wish.
     fn may_move_on(&self, differences: &[Difference]) -> bool {
-        differences.iter().any(|difference| matches!(difference.kind, "vips" | "marks"))
+        let follows = |difference: &Difference| {
+            matches!(
+                difference.kind,
+                "vips"
+                    | "marks"
+                    | "row_left"
+                    | "router_missing"
+                    | "switch_missing"
+                    | "router_ambiguous"
+                    | "switch_ambiguous"
+            )
+        };
+        differences.iter().any(follows) && !self.evidence.is_replaced()
     }
 
     async fn owned(&self) -> Result<Listing<Owned>, ProviderError> {

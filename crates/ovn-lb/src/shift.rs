@@ -42,6 +42,8 @@ pub(crate) struct Evidence {
     ledger: Mutex<Ledger>,
     /// When an older state of the database was last put back.
     restored: Mutex<Option<Moment>>,
+    /// When another database, or another state of it, was last put in its place.
+    replaced: Mutex<Option<Moment>>,
     /// What was gone when this process first led, until it is shown.
     start: Mutex<Start>,
 }
@@ -56,8 +58,8 @@ enum Start {
 
 impl Evidence {
     pub(crate) fn new(attribute: Arc<dyn Attribute>, cluster: Arc<str>) -> Self {
-        let (unread, ledger, restored, start) = Default::default();
-        Self { attribute, cluster, unread, ledger, restored, start }
+        let (unread, ledger, restored, replaced, start) = Default::default();
+        Self { attribute, cluster, unread, ledger, restored, replaced, start }
     }
 
     /// What is gone of the living as this process leads for the first time: nobody saw it go. Looked at before anything is
@@ -88,6 +90,12 @@ impl Evidence {
         lock(&self.unread).push_back(Seen { at: Moment::now(), changed, concerns });
     }
 
+    /// Whether what is there may be of another time: the database was replaced a moment ago.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.read(Moment::now());
+        lock(&self.replaced).is_some_and(|at| at.until(Moment::now()) <= NEAR)
+    }
+
     /// Shows what was seen until this time.
     fn read(&self, until: Moment) {
         let mut ledger = lock(&self.ledger);
@@ -96,6 +104,10 @@ impl Evidence {
             let Some(Seen { at, changed, concerns }) = next else { return };
             if is_older(&changed.before, &changed.after) {
                 *lock(&self.restored) = Some(at);
+                *lock(&self.replaced) = Some(at);
+            }
+            if is_another(&changed.before, &changed.after) {
+                *lock(&self.replaced) = Some(at);
             }
             match ledger.enter(&changed.before, &changed.after, &changed.rows, &self.cluster) {
                 Some(shift) => self.attribute.observe(&shift, at),

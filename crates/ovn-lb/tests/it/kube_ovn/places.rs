@@ -1,6 +1,7 @@
 //! Where the pods of a namespace live, by what kube-ovn's Vpcs and Subnets say.
 
 use super::*;
+use crate::drift::{found, until_found};
 
 #[tokio::test]
 async fn the_router_and_the_switch_are_those_that_kube_ovn_names() {
@@ -12,24 +13,35 @@ async fn the_router_and_the_switch_are_those_that_kube_ovn_names() {
     let spec = json!({ "vpc": vpc, "namespaces": [namespace], "cidrBlock": "10.1.0.0/16", "gateway": "10.1.0.1" });
     cloud.kube_ovn.put("Subnet", &subnet, json!({}), spec).await.unwrap();
     cloud.northbound.nbctl(["lr-add", &vpc, "--", "ls-add", &subnet]).await.unwrap();
-    let _controller = cloud.controller().await;
+    // To follow kube-ovn is nobody's drift, not even where drift is only told.
+    let controller = cloud.controller_with(&["--report-only"]).await;
     let address = cloud.project.served("web").await;
     let attached = async |kind: &str, name: &str| cloud.northbound.nbctl([kind, name]).await.unwrap();
     assert!(attached("lr-lb-list", &vpc).await.contains(&address));
     assert!(attached("ls-lb-list", &subnet).await.contains(&address));
     assert!(!attached("lr-lb-list", namespace).await.contains(&address));
 
-    // kube-ovn makes another router of it, and the load balancer follows.
-    cloud.northbound.nbctl(["lr-add", &format!("{vpc}-new")]).await.unwrap();
-    cloud.kube_ovn.put_vpc_status(&vpc, json!({ "router": format!("{vpc}-new") })).await.unwrap();
-    let project = &cloud.project;
-    let new = format!("{vpc}-new");
+    // kube-ovn makes another router of it, and says so before it is there.
+    let (project, new) = (&cloud.project, format!("{vpc}-new"));
+    cloud.kube_ovn.put_vpc_status(&vpc, json!({ "router": new })).await.unwrap();
+    let message = project.until_reason("web", "RouterMissing").await;
+    assert!(message.contains(&new), "{message}");
+    project.endpoints("web", 8080, &["10.1.0.42"]).await;
+    let follows = |said: &str| said.contains("10.1.0.42:8080");
+    project.until_nbctl(&cloud.northbound, &["lb-list"], "it is served where it was meanwhile", follows).await;
+    assert!(attached("lr-lb-list", &vpc).await.contains(&address));
+
+    cloud.northbound.nbctl(["lr-add", &new]).await.unwrap();
     project
         .until_nbctl(&cloud.northbound, &["lr-lb-list", &new], "it is on the new router", |s| s.contains(&address))
         .await;
     project
         .until_nbctl(&cloud.northbound, &["lr-lb-list", &vpc], "it left the old one", |s| !s.contains(&address))
         .await;
+    project.until_reason("web", "Served").await;
+    cloud.northbound.nbctl(["lr-lb-del", &new]).await.unwrap();
+    until_found(&controller, "router_detached", 1).await;
+    assert_eq!(found(&controller, "router_missing").await, 0);
 }
 
 #[tokio::test]
