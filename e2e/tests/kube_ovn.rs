@@ -60,6 +60,8 @@ fn kube_ovn(pod: &str, control_plane: &ControlPlane, central: &Central, logs: &S
     command
         .env("POD_NAME", pod)
         .env("POD_NAMESPACE", "kube-system")
+        // What it is called up to 1.14.
+        .env("KUBE_NAMESPACE", "kube-system")
         .env("POD_IPS", "127.0.0.1")
         .env("ENABLE_BIND_LOCAL_IP", "true")
         // One of its parts does not read the flag.
@@ -77,7 +79,11 @@ impl<'a> World<'a> {
         let definitions =
             given("KUBE_OVN_CRDS", "the file with kube-ovn's definitions, kube-ovn-crd.yaml of its chart")?;
         let definitions = fs::read_to_string(&definitions).with_context(|| format!("read {definitions}"))?;
-        let documents = definitions.split("\n---").map(serde_saphyr::from_str);
+        // Some versions have nothing between two of the lines.
+        let documents = definitions.split("\n---").filter(|text| text.lines().any(|line| line.starts_with("kind:")));
+        // And some say a thing twice; kubectl and helm take the last word.
+        let last = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins };
+        let documents = documents.map(|text| serde_saphyr::from_str_with_options(text, last.clone()));
         let definitions = documents.collect::<Result<Vec<_>, _>>().context("kube-ovn's definitions")?;
         let (control_plane, central) = tokio::try_join!(ControlPlane::start(), Central::start())?;
         // kube-ovn wants tables that an older OVN of a distribution does not have; its northd passes over them.
