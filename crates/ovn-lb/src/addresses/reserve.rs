@@ -86,6 +86,9 @@ impl Addresses {
 
     /// Whether nothing is to be written for these addresses; no I/O.
     pub(super) fn are_kept(&self, ask: &AddressAsk, addresses: &[IpAddr]) -> bool {
+        if self.kube_ovn.is_none() {
+            return true;
+        }
         let is_kept = |made: &Made| self.keeper(made).is_none_or(|kube_ovn| kube_ovn.is_kept(made));
         self.made(ask, addresses).iter().all(|made| made.is_child || is_kept(made))
     }
