@@ -70,8 +70,8 @@ struct Inner {
     auth: Auth,
     /// What was read longer ago is not written back.
     stale: Duration,
-    /// One write of a server at a time: each is a whole server, and the cloud refuses two at once.
-    servers: Mutex<BTreeMap<String, Weak<tokio::sync::Mutex<()>>>>,
+    /// Who changes an object, by path. One at a time: each write is of a whole, and the last one wins.
+    writers: Mutex<BTreeMap<String, Weak<tokio::sync::Mutex<()>>>>,
 }
 
 #[derive(Deserialize)]
@@ -92,7 +92,7 @@ impl Client {
         let auth = Auth::new(config.credentials, &config.api)?;
         // A request may take long; a process that was stopped in the middle of one takes longer.
         let stale = config.timeout / 2;
-        Ok(Self(Arc::new(Inner { api: config.api, http, auth, stale, servers: Mutex::default() })))
+        Ok(Self(Arc::new(Inner { api: config.api, http, auth, stale, writers: Mutex::default() })))
     }
 
     /// The uuid of the user whose account it is.
@@ -138,15 +138,13 @@ impl Client {
         self.get(&format!("servers/{uuid}/")).await
     }
 
-    /// Changes a server as `edit` says, which gets it as it is now; `None` leaves it. One write of a server at a time. A
-    /// running one may have ignored everything.
+    /// Changes a server as `edit` says, which gets it as it is now; `None` leaves it. A running one may have ignored
+    /// everything.
     pub async fn edit_server<E: From<Error>>(
         &self,
         uuid: &str,
         edit: impl FnMut(&Server) -> Result<Option<Value>, E>,
     ) -> Result<Edited<Server>, E> {
-        let lock = self.server_lock(uuid);
-        let _alone = lock.lock().await;
         self.edit(&format!("servers/{uuid}/"), edit).await
     }
 
@@ -188,12 +186,14 @@ impl Client {
         self.0.auth.token(&self.0.http).await
     }
 
-    /// Reads, has `edit` build the write, writes, and reads again.
+    /// Reads, has `edit` build the write, writes, and reads again. Nobody else of this process changes it meanwhile.
     async fn edit<T: DeserializeOwned, E: From<Error>>(
         &self,
         path: &str,
         mut edit: impl FnMut(&T) -> Result<Option<Value>, E>,
     ) -> Result<Edited<T>, E> {
+        let writer = self.writer(path);
+        let _alone = writer.lock().await;
         let mut attempt = 0;
         loop {
             let began = Moment::now();
@@ -228,15 +228,15 @@ impl Client {
         Ok(())
     }
 
-    fn server_lock(&self, uuid: &str) -> Arc<tokio::sync::Mutex<()>> {
-        let mut servers = self.0.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        servers.retain(|_, lock| lock.strong_count() > 0);
-        if let Some(lock) = servers.get(uuid).and_then(Weak::upgrade) {
-            return lock;
+    fn writer(&self, path: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut writers = self.0.writers.lock().unwrap_or_else(PoisonError::into_inner);
+        writers.retain(|_, writer| writer.strong_count() > 0);
+        if let Some(writer) = writers.get(path).and_then(Weak::upgrade) {
+            return writer;
         }
-        let lock = Arc::new(tokio::sync::Mutex::new(()));
-        servers.insert(uuid.to_owned(), Arc::downgrade(&lock));
-        lock
+        let writer = Arc::new(tokio::sync::Mutex::new(()));
+        writers.insert(path.to_owned(), Arc::downgrade(&writer));
+        writer
     }
 
     /// Everything of a kind. The default page has 20; 0 is all, and the count tells whether it was.

@@ -4,8 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use groundcrew_cloudsigma_ccm::client::{Client, Conf, Config, Credentials, Error, Kind, Meta, Secret};
-use groundcrew_testkit::cloudsigma::{CLIENT_ID, CLIENT_SECRET, CloudSigma, Effect, Fault, Nic, PASSWORD, USER};
+use groundcrew_cloudsigma_ccm::client::{Client, Conf, Config, Credentials, Error, Ip, Kind, Meta, Secret};
+use groundcrew_testkit::cloudsigma::{
+    Account, CLIENT_ID, CLIENT_SECRET, Call, CloudSigma, Effect, Fault, Nic, PASSWORD, USER,
+};
 use groundcrew_testkit::{Scratch, eventually};
 use serde_json::json;
 
@@ -109,29 +111,43 @@ async fn a_write_without_an_answer_is_not_sent_twice() {
     assert_eq!(client.ip(ip(1)).await.unwrap().meta, mark("a"));
 }
 
+/// The mark, and what the address had before.
+fn marked(now: &Ip, value: &str) -> Meta {
+    now.meta.clone().into_iter().chain([(value.to_owned(), "here".to_owned())]).collect()
+}
+
 #[tokio::test]
-async fn a_concurrent_write_is_read_again_and_built_anew() {
+async fn a_write_that_is_refused_for_another_one_is_built_anew_on_what_that_one_left() {
     let (cloud, client) = start().await;
     cloud.account(|account| account.add_ip(ip(1)));
-    // Long enough that the second write arrives meanwhile, and short enough that it is not given up.
+    // Another writer's, which is done by the time that ours is tried again.
+    let theirs = |account: &mut Account| account.ips.get_mut("203.0.113.1").unwrap()["meta"] = json!({ "b": "here" });
+    cloud.fault(Fault::on("PUT", "ips/", Effect::Before(Box::new(theirs))).times(1));
+    let refused = json!([{ "error_type": "concurrency", "error_message": "being changed", "error_point": null }]);
+    cloud.fault(Fault::on("PUT", "ips/", Effect::Answer(503, refused.to_string())).times(1));
+    let edited = client.edit_meta::<Error>(ip(1), |now| Ok(Some(marked(now, "a")))).await.unwrap();
+    assert_eq!(edited.now.meta.keys().collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(cloud.writes().iter().map(|write| write.status).collect::<Vec<_>>(), [503, 200]);
+}
+
+#[tokio::test]
+async fn a_write_that_meets_another_process_is_tried_again() {
+    let (cloud, client) = start().await;
+    cloud.account(|account| account.add_ip(ip(1)));
+    let other = Client::new(password(&cloud)).unwrap();
+    // Long enough that they meet, and short enough that none is given up.
     cloud.write_time(Duration::from_millis(300));
-    let append = |letter: char| {
-        let client = client.clone();
-        async move {
-            client
-                .edit_meta::<Error>(ip(1), |now| {
-                    let mut meta = now.meta.clone();
-                    meta.insert(letter.into(), "here".to_owned());
-                    Ok(Some(meta))
-                })
-                .await
+    let refused = |call: &Call| call.status == 503;
+    eventually("they meet", SOON, async || {
+        let edits = [(&client, "a"), (&other, "b")]
+            .map(|(client, letter)| client.edit_meta::<Error>(ip(1), move |now| Ok(Some(marked(now, letter)))));
+        for edited in futures::future::join_all(edits).await {
+            edited.unwrap();
         }
-    };
-    let (a, b) = tokio::join!(append('a'), append('b'));
-    let (a, b) = (a.unwrap(), b.unwrap());
-    assert!(cloud.calls().iter().any(|call| call.status == 503), "{:?}", cloud.calls());
-    // The one that was refused has seen the other's work.
-    assert!(a.now.meta.len() == 2 || b.now.meta.len() == 2, "{a:?} {b:?}");
+        if cloud.calls().iter().any(refused) { Ok(()) } else { Err(format!("{:?}", cloud.calls())) }
+    })
+    .await
+    .unwrap();
 }
 
 #[tokio::test]
@@ -246,15 +262,18 @@ async fn a_cloud_that_is_always_slow_is_not_written_to_and_says_so() {
     assert_eq!(cloud.writes(), []);
 }
 
+/// Services that share an address mark it at the same time.
 #[tokio::test]
-async fn writes_of_one_server_wait_for_each_other() {
+async fn changes_of_one_object_wait_for_each_other_and_none_is_lost() {
     let (cloud, client) = start().await;
-    let uuid = cloud.account(|account| account.add_server("node-1", Nic::Manual));
+    cloud.account(|account| account.add_ip(ip(1)));
     cloud.write_time(Duration::from_millis(30));
-    let writes = (0..4).map(|_| client.edit_server::<Error>(&uuid, |now| Ok(Some(now.with_nics(|_| {})))));
-    for written in futures::future::join_all(writes).await {
-        written.unwrap();
+    let letters = ["a", "b", "c", "d"];
+    let edits = letters.map(|letter| client.edit_meta::<Error>(ip(1), move |now| Ok(Some(marked(now, letter)))));
+    for edited in futures::future::join_all(edits).await {
+        edited.unwrap();
     }
+    assert_eq!(client.ip(ip(1)).await.unwrap().meta.keys().collect::<Vec<_>>(), letters);
     assert!(cloud.calls().iter().all(|call| call.status == 200), "{:?}", cloud.calls());
 }
 
