@@ -17,8 +17,8 @@ use futures::stream::{self, BoxStream};
 use groundcrew_api::floating_ip::{FloatingIP, NatPort};
 use groundcrew_core::leader::{Moment, Term};
 use groundcrew_core::provider::{
-    Caveat, Difference, Held, Ingress, IpMode, Listing, Living, LoadBalancers, Look, Owned, Owner, ProviderError,
-    Reachable, Realised, Routable, Verdict, Wanted,
+    Beside, Caveat, Difference, Held, Ingress, IpMode, Listing, Living, LoadBalancers, Look, Owned, Owner,
+    ProviderError, Reachable, Realised, Routable, Verdict, Wanted,
 };
 use groundcrew_core::runtime::Readiness;
 use jiff::Timestamp;
@@ -314,6 +314,16 @@ impl CloudSigma {
         Ok(())
     }
 
+    /// The addresses that carry this owner's mark, as they were last read.
+    fn claims(&self, owner: &Owner) -> Vec<(IpAddr, Claim)> {
+        let Ok(inventory) = self.addresses.read() else { return Vec::new() };
+        let marked = inventory.ips.values().filter_map(|ip| match self.addresses.mark(ip) {
+            Mark::Ours(claim) if claim.owners.contains_key(&owner.uid) => Some((ip.address, claim)),
+            _ => None,
+        });
+        marked.collect()
+    }
+
     /// Everything that is there for this owner.
     fn held_by(&self, owner: &Owner, inventory: &Inventory) -> Vec<IpAddr> {
         let mut held = self.addresses.marked(inventory, owner.uid);
@@ -394,6 +404,15 @@ impl LoadBalancers for CloudSigma {
             Ok(reachable) => Verdict::Same(reachable),
             Err(_) => Verdict::Unknown,
         }
+    }
+
+    fn holds(&self, owner: &Owner, address: IpAddr) -> bool {
+        self.claims(owner).iter().any(|(marked, _)| *marked == address)
+    }
+
+    fn beside(&self, owner: &Owner, _: Option<&str>) -> Beside {
+        let shared = self.claims(owner).into_iter().filter(|(_, claim)| claim.owners.len() > 1);
+        Beside { services: shared.flat_map(|(_, claim)| claim.owners.into_values()).collect(), names: Vec::new() }
     }
 
     async fn owned(&self) -> Result<Listing<Owned>, ProviderError> {

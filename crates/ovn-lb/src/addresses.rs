@@ -31,7 +31,7 @@ use groundcrew_api::eip::EIp;
 use groundcrew_api::names::annotation::EXTERNAL_NETWORK_TYPE;
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::leader::{Moment, Term};
-use groundcrew_core::provider::{AddressAsk, Caveat, Living, Look, Owned, Owner, ProviderError};
+use groundcrew_core::provider::{AddressAsk, Beside, Caveat, Living, Look, Owned, Owner, ProviderError};
 use groundcrew_core::queue::Queue;
 use groundcrew_core::watch::Checked;
 use k8s_openapi::api::core::v1::Service;
@@ -300,6 +300,31 @@ impl Addresses {
     /// What a served Service asks for now and does not get, because a living address does not change.
     pub(crate) fn kept(&self, ask: &AddressAsk) -> Option<Caveat> {
         self.lock().book.kept(ask)
+    }
+
+    /// Whether this Service uses the address.
+    pub(crate) fn holds(&self, owner: &Owner, address: IpAddr) -> bool {
+        self.lock().book.holds(owner, address)
+    }
+
+    /// Who uses the `EIp`s that this Service uses, and the one of this name.
+    pub(crate) fn beside(&self, owner: &Owner, named: Option<&str>) -> Beside {
+        self.lock().book.beside(owner, named)
+    }
+
+    /// Whether nobody else can answer on the addresses of this Service.
+    pub(crate) fn is_alone(&self, owner: &Owner) -> bool {
+        self.lock().book.is_alone(owner)
+    }
+
+    /// The addresses that `EIp`s say are this Service's, published or not.
+    pub(crate) fn said_of(&self, owner: &Owner) -> Vec<IpAddr> {
+        self.lock().book.said_of(owner)
+    }
+
+    /// Whether this Service, which has published nothing, has an address that it leaves for another one.
+    pub(crate) fn is_to_move(&self, ask: &AddressAsk) -> bool {
+        !self.lock().book.to_leave(ask).is_empty()
     }
 
     /// Whether this Service is served on the `EIp` of this name.

@@ -32,6 +32,11 @@ pub(crate) enum Error {
     )]
     TakeOverUnclear { name: String, uuid: Uuid },
     #[error(
+        "the OVN load balancer {name} ({uuid}) may be this Service's, and nothing says which addresses it had; remove it if it \
+         is, rename it if not"
+    )]
+    LeftUnclear { name: String, uuid: Uuid },
+    #[error(
         "the OVN load balancer {name} ({uuid}) of this Service has another cluster's mark; remove it, or take its \
          groundcrew-* keys out of external_ids to have it put right"
     )]
@@ -150,7 +155,7 @@ impl From<Error> for ProviderError {
             Error::PlaceAmbiguous { kind: Kind::Switch, .. } => (ErrorKind::Quota, Some("SwitchAmbiguous")),
             // Somebody has to act first, so it is asked for rarely, like a used-up quota.
             Error::PortTaken { .. } => (ErrorKind::Quota, Some("PortConflict")),
-            Error::TakeOverUnclear { .. } => (ErrorKind::Quota, Some("TakeOverUnclear")),
+            Error::TakeOverUnclear { .. } | Error::LeftUnclear { .. } => (ErrorKind::Quota, Some("TakeOverUnclear")),
             Error::RowMarked { .. } => (ErrorKind::Quota, Some("LoadBalancerMarked")),
             Error::Unguarded { .. } => (ErrorKind::Quota, Some("SourceRangesUnenforceable")),
             Error::EipMissing { .. } => (ErrorKind::Quota, Some("EipMissing")),

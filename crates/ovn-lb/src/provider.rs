@@ -13,8 +13,8 @@ use groundcrew_api::names::finalizer;
 use groundcrew_core::drift::Attribute;
 use groundcrew_core::leader::Term;
 use groundcrew_core::provider::{
-    Caveat, Difference, Held, Ingress, IpMode, Listing, Living, LoadBalancers, Look, Owned, Owner, ProviderError,
-    Reachable, Routable, Verdict, Wanted,
+    Beside, Caveat, Difference, Held, Ingress, IpMode, Listing, Living, LoadBalancers, Look, Owned, Owner,
+    ProviderError, Reachable, Routable, Verdict, Wanted,
 };
 use groundcrew_core::runtime::Readiness;
 use ovsdb_client::{StrMap, Uuid};
@@ -135,8 +135,11 @@ impl Ovn {
 
     /// The wish without ports that somebody else's load balancer has on its router.
     fn uncontested<'a>(&self, want: &'a Wanted, router: &str) -> Result<Contest<'a>, Error> {
-        // The address of any other Service is its own.
-        if bound_to(&want.ask.annotations).is_none() && want.ask.share_with.is_none() {
+        // The address of any other Service is its own, unless it shared one before and does not say so any more.
+        if bound_to(&want.ask.annotations).is_none()
+            && want.ask.share_with.is_none()
+            && self.addresses.is_alone(want.owner())
+        {
             return Ok(Contest { want: Cow::Borrowed(want), refused: contest::Ports::new(), caveat: None });
         }
         // First the word about what is waited for: a row that comes or goes from here on wakes us.
@@ -318,6 +321,10 @@ impl LoadBalancers for Ovn {
         self.read_ports(want).await;
         // What cannot be served takes no address.
         self.wish(want, &*self.view.now()?)?;
+        if self.addresses.is_to_move(&want.ask) {
+            // The row first, as in the end: the address that it leaves may be somebody else's soon.
+            self.settle(|_| Ok((Desired::nothing(want.owner(), &self.site), ())), term).await?;
+        }
         let held = match self.addresses.hold(&want.ask, term).await {
             Err(Error::SubnetNotConnected { .. }) => {
                 // First the word about what is waited for; whatever connects the router before it wakes nobody.
@@ -389,7 +396,9 @@ impl LoadBalancers for Ovn {
     }
 
     async fn release_inherited(&self, owner: &Owner, addresses: &[IpAddr], term: &Term) -> Result<(), ProviderError> {
-        let steps = plan::discard(owner, addresses, &*self.view.now()?);
+        // A change of its type takes away what it had published.
+        let had: Vec<_> = addresses.iter().copied().chain(self.addresses.said_of(owner)).collect();
+        let steps = plan::discard(owner, &had, &*self.view.now()?)?;
         if !steps.is_empty() {
             info!(service = %owner, rows = steps.len(), "taking away what kube-dc left for a Service that goes");
             self.committer.commit(steps, term).await?;
@@ -490,6 +499,14 @@ impl LoadBalancers for Ovn {
             )
         };
         differences.iter().any(follows) && !self.evidence.is_replaced()
+    }
+
+    fn holds(&self, owner: &Owner, address: IpAddr) -> bool {
+        self.addresses.holds(owner, address)
+    }
+
+    fn beside(&self, owner: &Owner, named: Option<&str>) -> Beside {
+        self.addresses.beside(owner, named)
     }
 
     async fn owned(&self) -> Result<Listing<Owned>, ProviderError> {

@@ -127,6 +127,36 @@ async fn services_with_a_sharing_key_share_one_address_and_the_last_one_gives_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_takes_its_sharing_key_off_keeps_its_port_and_a_lost_claim_moves_nobody() {
+    let lab = Lab::new("cs-unshare", 1).await;
+    lab.add_ips(1..=3);
+    let controller = lab.controller(&[]).await;
+    let key = json!({ "groundcrew.dev/sharing-key": "one" });
+    let udp = json!({ "ports": [{ "name": "dns", "port": 80, "protocol": "UDP" }] });
+    lab.create("tcp", json!({}), key.clone()).await;
+    let first = lab.until_served("tcp").await;
+    lab.create("udp", udp.clone(), key.clone()).await;
+    assert_eq!(lab.until_served("udp").await, first);
+    let api: Api<Service> = Api::namespaced(lab.client.clone(), &lab.namespace);
+    let unshare = json!({ "metadata": { "annotations": { "groundcrew.dev/sharing-key": null } } });
+    api.patch("udp", &PatchParams::default(), &Patch::Merge(unshare)).await.unwrap();
+    lab.create("late", udp, key).await;
+    assert!(lab.until_reason("late", "PortConflict").await.contains("/udp"));
+
+    // A write of the whole Service, by whoever does not know what is ours in it.
+    let asked = json!({ "groundcrew.dev/load-balancer-ips": lab.ip(3), "groundcrew.dev/claimed-by": null });
+    let unclaim = json!({ "metadata": { "finalizers": null, "annotations": asked } });
+    api.patch("udp", &PatchParams::default(), &Patch::Merge(unclaim)).await.unwrap();
+    let claimed = |service: &Service| service.metadata.finalizers.as_ref().is_some_and(|all| !all.is_empty());
+    lab.until("udp", "it is claimed again", |service| claimed(service).then_some(())).await;
+    let port = json!({ "spec": { "ports": [{ "name": "dns", "port": 81, "protocol": "UDP" }] } });
+    api.patch("udp", &PatchParams::default(), &Patch::Merge(port)).await.unwrap();
+    assert_eq!(lab.until_served("late").await, first, "the port is free");
+    assert_eq!(lab.until_served("udp").await, first);
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_shares_an_address_has_its_own_of_a_family_that_the_other_one_does_not_ask_for() {
     let lab = Lab::new("cs-share6", 1).await;
     lab.add_ips([1]);

@@ -309,6 +309,15 @@ pub struct Living {
     pub addresses: Vec<IpAddr>,
 }
 
+/// Who uses an address together.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// Its users.
+    pub services: Vec<ServiceKey>,
+    /// The names under which others may come to it.
+    pub names: Vec<Arc<str>>,
+}
+
 /// Where to look again. It never says what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Look {
@@ -391,6 +400,18 @@ pub trait LoadBalancers: Send + Sync + 'static {
     /// whether that [is as it was left](Self::is_as_left), although the Service wants what it wanted before; no I/O.
     fn may_move_on(&self, _differences: &[Difference]) -> bool {
         false
+    }
+
+    /// Whether this owner was given this address, as far as is known without I/O. Asked for one that a Service has published
+    /// whose claim somebody has taken off: it is living all the same.
+    fn holds(&self, _owner: &Owner, _address: IpAddr) -> bool {
+        false
+    }
+
+    /// Who uses an address that this owner uses, or the one of this name, whatever it says now: it said so once, and keeps
+    /// the address. Nobody, where an owner has its addresses for itself. No I/O.
+    fn beside(&self, _owner: &Owner, _named: Option<&str>) -> Beside {
+        Beside::default()
     }
 
     /// Everything outside that carries this cluster's mark.

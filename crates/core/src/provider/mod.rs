@@ -16,8 +16,8 @@ pub use instances::{Instance, InstanceGroup, InstanceState, Instances, Reboot};
 pub use leftovers::{Leftover, LeftoverClass, LeftoverKind, Leftovers, Named, Presence, User};
 pub use listing::Listing;
 pub use load_balancers::{
-    AddressAsk, Backend, Caveat, Difference, Families, Frontend, Held, Ingress, IpMode, Living, LoadBalancers, Look,
-    Owned, Owner, Protocol, Reachable, Realised, Routable, SessionAffinity, TrafficPolicy, Verdict, Wanted,
+    AddressAsk, Backend, Beside, Caveat, Difference, Families, Frontend, Held, Ingress, IpMode, Living, LoadBalancers,
+    Look, Owned, Owner, Protocol, Reachable, Realised, Routable, SessionAffinity, TrafficPolicy, Verdict, Wanted,
 };
 pub use ports::{AddressPair, Device, Port, PortAddress, Ports};
 pub use routes::{Route, RouteLimit, Router, Routes, Subnet};

@@ -11,7 +11,7 @@ use super::class::Class;
 use super::object::{self, Group, Reads, Service, Slice, Strings};
 use super::wire;
 use crate::key::ServiceKey;
-use crate::provider::{Living, Owner};
+use crate::provider::{Beside, Living, Owner};
 use crate::watch::Sink;
 
 /// Called with each Service that should be looked at again.
@@ -19,12 +19,21 @@ pub(crate) type Wake = dyn Fn(ServiceKey) + Send + Sync;
 /// The address that a Service names in its annotations, if any.
 pub(crate) type Named = dyn Fn(&BTreeMap<Box<str>, Box<str>>) -> Option<String> + Send + Sync;
 
+/// Who uses an address together with this owner, whatever their annotations say now.
+pub(crate) type Near = dyn Fn(&Owner) -> Beside + Send + Sync;
+
+/// What the provider knows of who shares an address.
+pub(crate) struct Hints {
+    pub(crate) named: Box<Named>,
+    pub(crate) beside: Box<Near>,
+}
+
 pub(crate) struct Cache {
     class: Class,
     reads: Reads,
     state: RwLock<State>,
+    hints: Hints,
     wake: Box<Wake>,
-    named: Box<Named>,
 }
 
 #[derive(Default)]
@@ -43,13 +52,13 @@ struct State {
 }
 
 impl Cache {
-    pub(crate) fn new(class: Class, reads: Reads, named: Box<Named>, wake: Box<Wake>) -> Self {
-        Self { class, reads, state: RwLock::default(), wake, named }
+    pub(crate) fn new(class: Class, reads: Reads, hints: Hints, wake: Box<Wake>) -> Self {
+        Self { class, reads, state: RwLock::default(), hints, wake }
     }
 
     fn object(&self, from: &wire::Service, strings: &mut Strings) -> Option<Service> {
         let mut service = object::service(from, self.reads, strings)?;
-        if let Some(name) = (self.named)(&service.annotations) {
+        if let Some(name) = (self.hints.named)(&service.annotations) {
             service.group = Some(Group::Named(strings.share(&name)));
         }
         Some(service)
@@ -137,17 +146,17 @@ impl Cache {
         // Who is gone by now is not brought back by what was true before: no event would ever take it away again.
         let mut members = Vec::new();
         if state.services.get(&key).is_some_and(|present| !is_newer(present, &service)) {
-            let before = state.groups_of(&key);
+            let before = self.concerned(&state, &key);
             let changed = if self.class.concerns(&service) { state.put(service) } else { state.remove(&key).is_some() };
             if changed {
-                members.extend(before.into_iter().chain(state.groups_of(&key)));
+                members.extend(before.into_iter().chain(self.concerned(&state, &key)));
             }
         }
         // The watch may have been quicker, with a later state or with another Service of the same name.
         let now = state.services.get(&key).filter(|s| s.owner.uid.to_string() == answer_uid(answer)).cloned();
         drop(state);
         // The event of it will be no news, and they may wait for what it says.
-        for member in members.into_iter().flatten().filter(|member| *member != key) {
+        for member in members.into_iter().filter(|member| *member != key) {
             (self.wake)(member);
         }
         now
@@ -159,10 +168,10 @@ impl Cache {
         let key = service.key().clone();
         let woken = if self.class.concerns(&service) {
             state.replace_departed(&service);
-            let before = state.groups_of(&key);
-            state.put(service).then(|| before.into_iter().chain(state.groups_of(&key)).flatten().collect::<Vec<_>>())
+            let before = self.concerned(&state, &key);
+            state.put(service).then(|| before.into_iter().chain(self.concerned(&state, &key)).collect::<Vec<_>>())
         } else {
-            state.depart(&key, |_| true)
+            self.depart(&mut state, &key, |_| true)
         };
         drop(state);
         self.wake_all(&key, woken);
@@ -174,9 +183,36 @@ impl Cache {
         let Some(gone) = self.object(from, &mut state.strings) else { return };
         let key = gone.key().clone();
         // An event about an older Service of the same name says nothing about the present one.
-        let woken = state.depart(&key, |present| present.owner.uid == gone.owner.uid);
+        let woken = self.depart(&mut state, &key, |present| present.owner.uid == gone.owner.uid);
         drop(state);
         self.wake_all(&key, woken);
+    }
+
+    /// Whom a change of this Service may concern: its group, and that of everybody on its address.
+    fn concerned(&self, state: &State, key: &ServiceKey) -> Vec<ServiceKey> {
+        let Some(service) = state.services.get(key) else { return Vec::new() };
+        let Beside { services, names } = (self.hints.beside)(&service.owner);
+        let named = names.into_iter().map(|name| (key.namespace.clone(), Group::Named(name)));
+        let near = services.iter().filter_map(|key| state.services.get(key)).filter_map(|near| group_key(near));
+        let groups: HashSet<_> = group_key(service).into_iter().chain(named).chain(near).collect();
+        let members = groups.iter().filter_map(|group| state.groups.get(group)).flatten().cloned();
+        services.iter().cloned().chain(members).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// A Service that we knew is gone; what it had outside must go too. Returns whom to wake, if it was known.
+    fn depart(
+        &self,
+        state: &mut State,
+        key: &ServiceKey,
+        is_it: impl FnOnce(&Service) -> bool,
+    ) -> Option<Vec<ServiceKey>> {
+        if !state.services.get(key).is_some_and(|present| is_it(present)) {
+            return None;
+        }
+        let others = self.concerned(state, key);
+        let gone = state.remove(key)?;
+        state.departed.entry(key.clone()).or_default().insert(gone.owner.clone());
+        Some(others)
     }
 
     /// `others` is `None` where nothing changed.
@@ -279,23 +315,6 @@ impl State {
         }
     }
 
-    /// The other members of the group that this Service is in.
-    fn groups_of(&self, key: &ServiceKey) -> Option<Vec<ServiceKey>> {
-        let group = group_key(self.services.get(key)?)?;
-        Some(self.groups.get(&group)?.iter().cloned().collect())
-    }
-
-    /// A Service that we knew is gone; what it had outside must go too. Returns whom to wake, if it was known.
-    fn depart(&mut self, key: &ServiceKey, is_it: impl FnOnce(&Service) -> bool) -> Option<Vec<ServiceKey>> {
-        if !self.services.get(key).is_some_and(|present| is_it(present)) {
-            return None;
-        }
-        let others = self.groups_of(key).unwrap_or_default();
-        let gone = self.remove(key)?;
-        self.departed.entry(key.clone()).or_default().insert(gone.owner.clone());
-        Some(others)
-    }
-
     /// A Service that was deleted and made again between two events.
     fn replace_departed(&mut self, service: &Service) {
         let key = service.key();
@@ -344,7 +363,7 @@ impl Sink<wire::Service> for ServiceSink {
         let listed = std::mem::take(&mut self.listed);
         let mut state = self.cache.write();
         let gone: Vec<_> = state.services.keys().filter(|key| !listed.contains(*key)).cloned().collect();
-        let woken: Vec<_> = gone.into_iter().map(|key| (state.depart(&key, |_| true), key)).collect();
+        let woken: Vec<_> = gone.into_iter().map(|key| (self.cache.depart(&mut state, &key, |_| true), key)).collect();
         drop(state);
         for (others, key) in woken {
             self.cache.wake_all(&key, others);

@@ -42,7 +42,7 @@ use crate::provider::LoadBalancers;
 use crate::queue::Queue;
 use crate::runtime::{Runtime, StartError, duration, interval};
 use crate::watch::follow;
-use cache::{Cache, ServiceSink, SliceSink};
+use cache::{Cache, Hints, ServiceSink, SliceSink};
 use class::Class;
 use drift::Drifts;
 use metrics::ServiceMetrics;
@@ -108,7 +108,11 @@ where
         let provider = provider.clone();
         Box::new(move |annotations: &_| provider.named_address(annotations))
     };
-    let cache = Arc::new(Cache::new(class.clone(), kept, named, wake));
+    let beside = {
+        let provider = provider.clone();
+        Box::new(move |owner: &_| provider.beside(owner, None))
+    };
+    let cache = Arc::new(Cache::new(class.clone(), kept, Hints { named, beside }, wake));
     let (cache_, class_) = (cache.clone(), class.clone());
     runtime.board.show_services(move || view::services(&cache_, &class_));
     let pending = Pending::new(term.clone())?;

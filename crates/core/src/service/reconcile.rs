@@ -1,5 +1,6 @@
 //! One look at one Service: what is wanted, what is there, what follows.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -409,18 +410,41 @@ impl<P: LoadBalancers> Reconciler<P> {
 
     /// What the Service wants on the addresses that it has published.
     pub(super) fn wanted(&self, service: &Service) -> Result<Wanted, ProviderError> {
-        let (group, addresses) = (self.group(service), self.class.addresses(service));
+        let (group, addresses) = (self.group(service), self.published(service));
         self.cache.with_slices(service.key(), |slices| desired(service, slices, &group, addresses))
     }
 
-    /// With whom it shares its address.
+    /// The addresses that it has published, and keeps: also where a write of the whole Service took our claim off.
+    fn published(&self, service: &Service) -> Vec<IpAddr> {
+        let claimed = self.class.addresses(service);
+        if !claimed.is_empty() || !self.class.serves(service) {
+            return claimed;
+        }
+        let ingress = service.ingress.iter().map(|ingress| ingress.address);
+        ingress.filter(|address| self.provider.holds(&service.owner, *address)).collect()
+    }
+
+    /// With whom it shares its address, or is to.
     fn group(&self, service: &Service) -> Vec<Arc<Service>> {
         let mut group = self.cache.group(service);
+        let mut named = None;
         if let Some(Group::Named(name)) = &service.group {
             // Who was served before it named the address is elsewhere, and stays there.
             let is_on = |member: &Service| member.ingress.is_empty() || self.provider.is_on(&member.owner, name);
             group.retain(|member| is_on(service) && is_on(member));
+            named = Some(&**name).filter(|_| is_on(service));
         }
+        // Those as well who do not say so any more. Nearly always all are on the address of the first that is asked for.
+        let mut near = self.provider.beside(&service.owner, named).services;
+        for member in group.iter().filter(|member| member.owner != service.owner && !member.ingress.is_empty()) {
+            if !near.contains(member.key()) {
+                near.extend(self.provider.beside(&member.owner, None).services);
+            }
+        }
+        near.retain(|key| group.iter().all(|member| member.key() != key));
+        near.sort_unstable();
+        near.dedup();
+        group.extend(near.iter().filter_map(|key| self.cache.service(key)));
         group
     }
 

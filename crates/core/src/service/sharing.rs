@@ -1,6 +1,7 @@
 //! Who shares an address with whom, and who gets a port of it.
 //!
-//! Services of one namespace with the same sharing key share one address, and so do those that name the same one. Those
+//! Services of one namespace with the same sharing key share one address, and so do those that name the same one. Who does
+//! not say so any more stays on the address and keeps its ports; nobody comes to it by that one. Those
 //! that have published it come first, then the older ones; each gets in if its ports are free of those before it, and of one
 //! that is paused on its way out. One that
 //! is served and whose ports change so that somebody before it has one of them goes on without that one: two load balancers
@@ -55,7 +56,10 @@ pub(crate) fn place<'a>(service: &'a Service, group: &[impl AsRef<Service>]) -> 
         }
         let (contested, free): (Vec<_>, Vec<_>) = member.ports.iter().partition(|port| holder(port).is_some());
         if contested.is_empty() || !member.ingress.is_empty() {
-            first = first.or(Some(member).filter(|member| member.families.meet(service.families)));
+            let may_be_joined = |member: &&Service| {
+                member.group.is_some() && member.group == service.group && member.families.meet(service.families)
+            };
+            first = first.or(Some(member).filter(may_be_joined));
             taken.extend(free.into_iter().map(|port| (port, member)));
         }
     }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::cache::{Cache, ServiceSink, SliceSink};
+use super::cache::{Cache, Hints, ServiceSink, SliceSink};
 use super::class::{Class, Intent};
 use super::desired::desired;
 use super::names;
@@ -19,7 +19,9 @@ use super::sharing::{Place, place};
 use super::status::{Status, withdrawal};
 use super::wire;
 use crate::key::ServiceKey;
-use crate::provider::{Backend, Caveat, ErrorKind, Ingress, IpMode, ProviderError, Reachable, Realised, Routable};
+use crate::provider::{
+    Backend, Beside, Caveat, ErrorKind, Ingress, IpMode, Owner, ProviderError, Reachable, Realised, Routable,
+};
 use crate::watch::Sink;
 
 fn read(json: Value) -> Service {
@@ -291,8 +293,16 @@ fn cache() -> (Arc<Cache>, ServiceSink) {
 }
 
 fn cache_waking(wake: impl Fn(ServiceKey) + Send + Sync + 'static) -> (Arc<Cache>, ServiceSink) {
+    cache_of(wake, |_| Beside::default())
+}
+
+fn cache_of(
+    wake: impl Fn(ServiceKey) + Send + Sync + 'static,
+    beside: impl Fn(&Owner) -> Beside + Send + Sync + 'static,
+) -> (Arc<Cache>, ServiceSink) {
     let class = Class { name: "c".into(), classless: false };
-    let cache = Arc::new(Cache::new(class, Reads::default(), Box::new(|_| None), Box::new(wake)));
+    let hints = Hints { named: Box::new(|_| None), beside: Box::new(beside) };
+    let cache = Arc::new(Cache::new(class, Reads::default(), hints, Box::new(wake)));
     (cache.clone(), ServiceSink::new(cache))
 }
 

@@ -12,6 +12,7 @@ use ovsdb_client::{StrMap, Uuid};
 
 use super::{Held, Plan, step};
 use crate::desired::{Clients, Desired, PROTOCOLS, Row, Site};
+use crate::error::Error;
 use crate::marks;
 use crate::northbound::{LoadBalancer, Northbound};
 
@@ -70,10 +71,19 @@ fn addresses(vips: &StrMap) -> BTreeSet<IpAddr> {
     vips.iter().filter_map(|(vip, _)| address(vip)).collect()
 }
 
-/// Takes away all that kube-dc made for a Service that is gone, which had published these addresses.
-pub(crate) fn discard(owner: &Owner, addresses: &[IpAddr], nb: &Northbound) -> Vec<step::Step> {
-    let ours = addresses.iter().copied().collect();
-    discard_of(&PROTOCOLS, &ours, owner, nb)
+/// Takes away all that kube-dc made for a Service that goes, which had these addresses. What may be its own is not left
+/// behind on an address that is somebody else's soon.
+pub(crate) fn discard(owner: &Owner, addresses: &[IpAddr], nb: &Northbound) -> Result<Vec<step::Step>, Error> {
+    let ours: BTreeSet<_> = addresses.iter().copied().collect();
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        let name = name(owner, protocol);
+        match (unmarked(&name, nb).first(), find(protocol, &ours, owner, nb)) {
+            (Some((uuid, _)), _) if ours.is_empty() => return Err(Error::LeftUnclear { name, uuid: *uuid }),
+            (_, Legacy::Unclear(uuid, name)) => return Err(Error::TakeOverUnclear { name, uuid }),
+            _ => {}
+        }
+    }
+    Ok(discard_of(&PROTOCOLS, &ours, owner, nb))
 }
 
 fn discard_of(protocols: &[Protocol], ours: &BTreeSet<IpAddr>, owner: &Owner, nb: &Northbound) -> Vec<step::Step> {

@@ -18,6 +18,7 @@ mod operators;
 mod realised;
 mod repair;
 mod serving;
+mod sharing;
 mod take_over;
 mod trouble;
 mod waits;

@@ -1,13 +1,15 @@
 //! Services that kube-dc served.
 
+use groundcrew_api::eip::{EIp, EIpSpec};
 use groundcrew_api::names::finalizer;
 use groundcrew_testkit::eventually;
 use groundcrew_testkit::ovn::Northbound;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::harness::{Project, SOON, rows};
+use crate::eips::alone_with_eips;
+use crate::harness::{Project, SOON, addresses, rows};
 
 /// A Service, its status and its row as kube-dc leaves them. The row's uuid.
 async fn served_by_kube_dc(project: &Project, northbound: &Northbound, address: &str, vips: &[&str]) -> String {
@@ -79,6 +81,46 @@ async fn a_service_that_was_deleted_after_kube_dc_had_gone_goes_with_its_row() {
     .unwrap();
     let left = northbound.nbctl(["--bare", "--columns=name", "list", "Load_Balancer"]).await.unwrap();
     assert_eq!(left.trim(), namesake, "not with the Service's addresses, so not the Service's");
+}
+
+/// The API server takes away what it had published.
+#[tokio::test]
+async fn a_service_that_became_another_type_after_kube_dc_had_gone_leaves_nothing_on_its_address() {
+    let project = Project::new("retyped").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let _alone = alone_with_eips().await;
+    let address = project.address(200);
+    served_by_kube_dc(&project, &northbound, &address, &[&format!("{address}:80")]).await;
+    let retype =
+        json!({ "spec": { "type": "ClusterIP", "loadBalancerClass": null, "allocateLoadBalancerNodePorts": null } });
+    project.services().patch("web", &PatchParams::default(), &Patch::Merge(retype)).await.unwrap();
+    let mut web = project.services().get("web").await.unwrap();
+    assert_eq!(addresses(&web), [""; 0]);
+
+    // Nothing says yet which addresses it had, and a row has the name that kube-dc gave to its own.
+    let flags = ["--take-over", "--take-classless"];
+    let controller = project.start(&northbound.remotes(), &flags).await;
+    controller.until_ready().await;
+    let message = project.until_event("TakeOverUnclear").await;
+    assert!(message.contains(&format!("{}-web-tcp", project.namespace)), "{message}");
+    assert!(northbound.nbctl(["lb-list"]).await.unwrap().contains(&address));
+    web = project.services().get("web").await.unwrap();
+    assert_eq!(web.finalizers(), [finalizer::KUBE_DC_SERVICE], "it is to be taken away still");
+    controller.stop().await;
+
+    // Without kube-dc's finalizer, or the controllers of other tests would take it over.
+    let eip = EIp::new("slb-web-x7k2p", EIpSpec::default());
+    project.eips().create(&PostParams::default(), &eip).await.unwrap();
+    let status = json!({ "status": {
+        "ipAddress": address, "ovnEIpRef": "theirs", "ready": true, "ownershipType": "Shared", "deleteReleased": true,
+        "owners": [{ "type": "ServiceLb", "ownerRef": "web" }],
+    } });
+    project.eips().patch_status("slb-web-x7k2p", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    let controller = project.start(&northbound.remotes(), &flags).await;
+    project.until("web", "it is let go of", |web| web.finalizers().is_empty().then_some(())).await;
+    assert_eq!(northbound.nbctl(["lb-list"]).await.unwrap(), "");
+    controller.stop().await;
 }
 
 #[tokio::test]

@@ -91,3 +91,56 @@ fn who_waits_for_another_ones_address_is_woken_by_the_answer_to_our_write_whose_
     sink.apply(published());
     assert!(woken.lock().unwrap().is_empty());
 }
+
+#[test]
+fn who_shares_no_more_keeps_its_ports_and_is_joined_by_nobody() {
+    let on = json!({ "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }] } } });
+    let first = member("b", &on);
+    let mut left = raw("a", &json!({ "spec": { "ports": [{ "port": 443 }] } }));
+    merge(&mut left, &on);
+    let left = Box::new(read(left));
+    let newcomer = member("c", &json!({ "spec": { "ports": [{ "port": 8080 }] } }));
+    let group = [first.clone(), left.clone(), newcomer.clone()];
+    assert_eq!(place(&newcomer, &group), Place::With(first.owner.clone()));
+    let refused = member("c", &json!({ "spec": { "ports": [{ "port": 443 }] } }));
+    let group = [first.clone(), left.clone(), refused.clone()];
+    assert!(matches!(place(&refused, &group), Place::Refused { holder, .. } if holder == left.owner));
+    assert_eq!(place(&left, &[first.clone(), left.clone()]), Place::First, "it comes to nobody either");
+    let mut moved = raw("a", &on);
+    merge(&mut moved, &json!({ "metadata": { "creationTimestamp": "2026-01-02T00:00:00Z" } }));
+    let moved = read(moved);
+    let group = [first.clone(), Box::new(moved.clone())];
+    assert!(matches!(place(&moved, &group), Place::Refused { holder, .. } if holder == first.owner));
+}
+
+#[test]
+fn who_waits_for_a_port_of_one_that_shares_no_more_is_woken_when_it_changes_or_goes() {
+    let woken = Arc::new(Mutex::new(BTreeSet::new()));
+    let wakes = woken.clone();
+    let key = |name: &str| ServiceKey::new("ns", name);
+    // `left` and `first` are on one address, and `other` names it as `office`.
+    let beside = move |owner: &Owner| match &*owner.key.name {
+        "left" | "first" => Beside { services: vec![key("left"), key("first")], names: vec!["office".into()] },
+        _ => Beside::default(),
+    };
+    let (cache, mut sink) = cache_of(move |key| wakes.lock().unwrap().extend([key.name.to_string()]), beside);
+    let shares = json!({ "metadata": { "annotations": { names::SHARING_KEY: "one" } } });
+    sink.apply(wire(raw("left", &json!({}))));
+    for (name, more) in [("first", &shares), ("waits", &shares), ("other", &json!({}))] {
+        sink.apply(wire(raw(name, more)));
+    }
+    let taken = || std::mem::take(&mut *woken.lock().unwrap()).into_iter().collect::<Vec<_>>().join(" ");
+    taken();
+    let edited =
+        wire(raw("left", &json!({ "metadata": { "resourceVersion": "8" }, "spec": { "ports": [{ "port": 1 }] } })));
+    sink.apply(edited.clone());
+    assert_eq!(taken(), "first left waits");
+    sink.delete(edited);
+    assert_eq!(taken(), "first left waits");
+    assert_eq!(cache.departed(&ServiceKey::new("ns", "left")).len(), 1);
+    sink.apply(wire(raw(
+        "other",
+        &json!({ "metadata": { "resourceVersion": "9" }, "spec": { "ports": [{ "port": 2 }] } }),
+    )));
+    assert_eq!(taken(), "other", "it concerns nobody");
+}

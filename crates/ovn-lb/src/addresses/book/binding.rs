@@ -5,8 +5,9 @@ use std::net::IpAddr;
 
 use groundcrew_api::names::annotation::{BIND_ON_DEFAULT_GW_EIP, BIND_ON_EIP, EXTERNAL_NETWORK_TYPE};
 use groundcrew_api::names::eip::DEFAULT_GATEWAY;
+use groundcrew_core::key::ServiceKey;
 use groundcrew_core::leader::Moment;
-use groundcrew_core::provider::{AddressAsk, Caveat, Owner};
+use groundcrew_core::provider::{AddressAsk, Beside, Caveat, Owner};
 
 use super::super::eip::{EipKey, Seen, Whose};
 use super::super::pool::Family;
@@ -57,6 +58,13 @@ impl Book {
     /// A Service that has not published its address yet may still name another `EIp`. Returns those that it leaves, which
     /// have to be written: those as well that it left before, while that is not written.
     pub(crate) fn unbind(&mut self, ask: &AddressAsk, now: Moment) -> Vec<EipKey> {
+        let mut left = self.to_leave(ask);
+        left.retain(|key| self.part(key, &ask.owner, now));
+        left
+    }
+
+    /// The `EIp`s of which [`Self::unbind`] takes this Service.
+    pub(crate) fn to_leave(&self, ask: &AddressAsk) -> Vec<EipKey> {
         let bound = bound_to(&ask.annotations);
         let named = bound.map(|name| EipKey { namespace: ask.owner.key.namespace.clone(), name: name.into() });
         let named_family = named.as_ref().and_then(|key| self.address(key)).map(Family::of);
@@ -78,9 +86,7 @@ impl Book {
                 (None, _) => ask.share_with.is_none(),
             }
         });
-        let mut left: Vec<_> = left.cloned().collect();
-        left.retain(|key| self.part(key, &ask.owner, now));
-        left
+        left.cloned().collect()
     }
 
     /// The `EIp`s by which a Service has addresses of families that it does not ask for, or has left while that is not
@@ -114,6 +120,40 @@ impl Book {
         let holding = self.holdings.get(&key);
         // Who never led does not know all uids.
         holding.is_some_and(|h| h.is_used_by(owner) || (!self.begun && h.lists(owner)))
+    }
+
+    /// Whether this Service uses the address.
+    pub(crate) fn holds(&self, owner: &Owner, address: IpAddr) -> bool {
+        let mut keys = self.by_service.get(&owner.key).into_iter().flatten();
+        keys.any(|key| self.holdings.get(key).is_some_and(|h| h.should.address == Some(address) && h.is_used_by(owner)))
+    }
+
+    /// Whether nobody else can answer on the addresses of this Service: those that it has are its own.
+    pub(crate) fn is_alone(&self, owner: &Owner) -> bool {
+        let mut keys = self.by_service.get(&owner.key).into_iter().flatten();
+        keys.all(|key| self.holdings.get(key).is_none_or(|holding| holding.is_own_of(owner)))
+    }
+
+    /// Who uses the `EIp`s that this Service uses, and the one of this name. Nobody where it has its own for itself.
+    pub(crate) fn beside(&self, owner: &Owner, named: Option<&str>) -> Beside {
+        let namespace = &owner.key.namespace;
+        let named = named.map(|name| EipKey { namespace: namespace.clone(), name: name.into() });
+        let used = self.by_service.get(&owner.key).into_iter().flatten();
+        let mut beside = Beside::default();
+        for key in used.chain(&named) {
+            let Some(holding) = self.holdings.get(key).filter(|holding| !holding.is_own_of(owner)) else { continue };
+            let users = holding.should.services.iter();
+            beside.services.extend(users.map(|name| ServiceKey::new(namespace.clone(), name.clone())));
+            beside.names.push(key.name.clone());
+        }
+        beside
+    }
+
+    /// The addresses that this Service's name stands on.
+    pub(crate) fn said_of(&self, owner: &Owner) -> Vec<IpAddr> {
+        let keys = self.by_service.get(&owner.key).into_iter().flatten();
+        let listed = keys.filter_map(|key| self.holdings.get(key)).filter(|holding| holding.lists(owner));
+        listed.filter_map(|holding| holding.should.address).collect()
     }
 
     /// What a served Service asks for now and does not get, because a living address does not change.

@@ -127,6 +127,11 @@ impl Holding {
         self.should.services.contains(&owner.key.name) && self.uid(&owner.key.name) == Some(owner.uid)
     }
 
+    /// Whether it was made for this owner, and nobody else uses it.
+    pub(super) fn is_own_of(&self, owner: &Owner) -> bool {
+        self.made_for() == Some(owner) && self.services().iter().all(|name| *name == owner.key.name)
+    }
+
     /// Whether it lists this owner, or a namesake of whom nothing else is known.
     pub(super) fn lists(&self, owner: &Owner) -> bool {
         self.should.services.contains(&owner.key.name)

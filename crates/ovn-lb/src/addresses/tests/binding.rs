@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use groundcrew_api::eip::{EIpOwner, EIpStatus, OwnershipType};
 use groundcrew_api::names::annotation::{BIND_ON_DEFAULT_GW_EIP, BIND_ON_EIP};
 use groundcrew_api::names::finalizer;
+use groundcrew_core::provider::Beside;
 
 use super::*;
 
@@ -162,6 +163,35 @@ fn both_families_are_one_of_the_eip_and_one_of_its_own() {
     let mut ask = world.ask(&testing::owner("shop", "six"), Families::V6);
     ask.annotations = bound(Some("mine"));
     assert!(matches!(world.hold(&ask), Err(Error::EipFamily { .. })));
+}
+
+#[test]
+fn who_is_on_one_address_is_told_of_each_other_whatever_they_say_now() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);
+    world.own("mine");
+    for name in ["web", "api"] {
+        world.bind(name, Some("mine")).unwrap();
+    }
+    let address = world.bind("alone", None).unwrap().parse().unwrap();
+    let owner = |name: &str| testing::owner("shop", name);
+    let beside = |world: &World, name: &str, named: Option<&str>| {
+        let Beside { services, names } = world.book.beside(&owner(name), named);
+        let services = services.iter().map(|key| &*key.name).collect::<Vec<_>>().join(" ");
+        (services, names.join(" "))
+    };
+    let both = ("api web".to_owned(), "mine".to_owned());
+    assert_eq!(beside(&world, "web", None), both);
+    assert_eq!(beside(&world, "new", Some("mine")), both);
+    assert_eq!(beside(&world, "new", None), Default::default());
+    assert_eq!(beside(&world, "alone", None), Default::default(), "it has its own for itself");
+    let is_alone = |name: &str| world.book.is_alone(&owner(name));
+    assert_eq!((is_alone("web"), is_alone("alone"), is_alone("new")), (false, true, true));
+    let holds = |name: &str| world.book.holds(&owner(name), address);
+    assert_eq!((holds("alone"), holds("web"), holds("new")), (true, false, false));
+    assert_eq!(world.book.said_of(&owner("alone")), [address]);
+    let mut namesake = owner("alone");
+    namesake.uid = uuid::Uuid::from_u128(7);
+    assert!(!world.book.holds(&namesake, address), "another Service of that name");
 }
 
 /// Another controller of this cluster, for another class, has Services on the same `EIp`.
