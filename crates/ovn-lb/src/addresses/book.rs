@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::eip::{self, EipKey, Reader, Seen, Whose};
+use super::eip::{self, EipKey, Reader, Says, Seen, Whose};
 use super::pool::{Family, Pool};
 use super::taken::Taken;
 use crate::error::Error;
@@ -283,15 +283,22 @@ impl Book {
             return Err(Error::PoolClosed { pool: pool.name.to_string(), lines: pool.unclear.join(", ") });
         }
         let Some(limit) = pool.limit else { return Ok(()) };
-        let first = EipKey { namespace: namespace.into(), name: "".into() };
-        let near = self.holdings.range(first..).take_while(|(key, _)| *key.namespace == *namespace);
-        let has = near.filter(|(_, holding)| holding.should.address.is_some() && holding.should.pool == pool.name);
+        let has = self.of_namespace(namespace).filter(|(_, holding)| self.counts_for(pool, &holding.should));
         let most = usize::try_from(limit).unwrap_or(usize::MAX);
         if has.take(most).count() < most {
             return Ok(());
         }
         let pool = format!("AddressPool {}", pool.name);
         Err(Error::LimitReached { namespace: namespace.to_owned(), pool, limit })
+    }
+
+    /// Whether an address is one of this pool: it names it, or is in it and the pool that it names has it no longer.
+    fn counts_for(&self, pool: &Pool, says: &Says) -> bool {
+        let Some(address) = says.address else { return false };
+        let is_elsewhere = || self.pools.get(&says.pool).is_some_and(|named| named.contains(address));
+        // What something in OVN has is not from a pool: the address of the project's own router, above all.
+        let may_be_of = || pool.contains(address) && !self.taken.contains_key(&address);
+        says.pool == pool.name || (may_be_of() && !is_elsewhere())
     }
 
     /// An address of the pools for a Service that needs one, written down.
@@ -336,6 +343,12 @@ impl Book {
         let first = EipKey { namespace: "".into(), name: "".into() };
         let from = self.by_address.range((address, first)..);
         from.take_while(move |(other, _)| *other == address).map(|(_, key)| key)
+    }
+
+    fn of_namespace(&self, namespace: &str) -> impl Iterator<Item = (&EipKey, &Holding)> {
+        let first = EipKey { namespace: namespace.into(), name: "".into() };
+        let from = self.holdings.range(first..).map(|(key, holding)| (key, &**holding));
+        from.take_while(move |(key, _)| *key.namespace == *namespace)
     }
 
     fn rests(&self, address: IpAddr, now: Moment) -> Option<Duration> {

@@ -74,6 +74,42 @@ fn a_namespace_gets_as_many_as_it_may() {
 }
 
 #[test]
+fn a_pool_that_is_made_anew_under_another_name_gives_nobody_more_than_it_may() {
+    let limited = |name, addresses: &[&str]| {
+        let mut limited = pool(name, addresses);
+        limited.spec.per_namespace_limit = Some(2);
+        limited
+    };
+    let mut world = World::new(vec![limited("public", &["192.0.2.0/28"])]);
+    world.serve("one").unwrap();
+    // One that kube-ovn gave, before addresses came from pools.
+    world.make("mine", |eip| {
+        let ours = serde_json::json!({ "labels": { "groundcrew.dev/cluster": "c1" } });
+        let status = serde_json::json!({ "ipAddress": "192.0.2.9", "ovnEIpRef": "slb-mine-1a2b", "ready": true });
+        *eip = patched(eip, &serde_json::json!({ "metadata": ours, "status": status }));
+    });
+    for pools in [
+        vec![limited("public-v4", &["192.0.2.0/28"])],
+        vec![limited("public", &["198.51.100.0/28"]), limited("z", &["192.0.2.0/28"])],
+    ] {
+        let renewed = pools.last().unwrap().metadata.name.clone().unwrap();
+        world.edit(pools);
+        let mut ask = world.ask(&testing::owner("shop", "two"), Families::V4);
+        ask.requested = vec!["192.0.2.5".parse().unwrap()];
+        let refused = world.hold(&ask).unwrap_err().to_string();
+        assert!(refused.contains(&format!("AddressPool {renewed} as it may, 2")), "{refused}");
+    }
+    // Of two pools that have it, an address counts for the one that it is from.
+    world.edit(vec![limited("public", &["192.0.2.0/29"]), limited("z", &["192.0.2.0/28"])]);
+    world.serve("two").unwrap();
+    assert_eq!(world.serve("three").unwrap(), "192.0.2.2", "one of z counts for z");
+    assert!(matches!(world.serve("four"), Err(Error::LimitReached { .. })));
+    // That of a project's router is nobody's.
+    world.book.avoid([("192.0.2.9".parse().unwrap(), "a router port")].into());
+    assert_eq!(world.serve("four").unwrap(), "192.0.2.3");
+}
+
+#[test]
 fn an_address_that_rests_for_the_second_time_rests_until_the_second_end() {
     let mut world = World::new(vec![pool("a", &["192.0.2.0/32"])]);
     let (mut told, mut wall) = (Statuses::new(), Timestamp::UNIX_EPOCH);
