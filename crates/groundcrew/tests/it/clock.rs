@@ -6,10 +6,11 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::ensure;
+use groundcrew_api::address_pool::AddressPool;
 use groundcrew_testkit::{Scratch, eventually};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Api;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::lab::{Lab, SOON};
@@ -118,7 +119,10 @@ async fn a_wall_clock_that_jumps_by_an_hour_ends_no_term_no_rest_and_no_age_and_
         lab.create(name).await;
         lab.until_served(name).await;
     }
-    let resting = lab.address("goes").await;
+    // Nothing else is left.
+    let spec = json!({ "spec": { "addresses": [lab.address("web").await, lab.address("goes").await] } });
+    let pools: Api<AddressPool> = Api::all(lab.client.clone());
+    pools.patch(&lab.namespace, &PatchParams::default(), &Patch::Merge(spec)).await.unwrap();
     lab.services().delete("goes", &DeleteParams::default()).await.unwrap();
     eventually("the Service is gone", SOON, async || {
         ensure!(lab.services().get_opt("goes").await?.is_none(), "not yet");
@@ -158,8 +162,8 @@ async fn a_wall_clock_that_jumps_by_an_hour_ends_no_term_no_rest_and_no_age_and_
         .await
         .unwrap();
         let wants = format!("wants-{nth}");
-        lab.create_with(&wants, &json!({ "groundcrew.dev/load-balancer-ips": resting })).await;
-        until_reason(&lab, &wants, "AddressRests").await;
+        lab.create(&wants).await;
+        until_reason(&lab, &wants, "PoolEmpty").await;
     }
     assert!(follower.metric("groundcrew_leader_leading_bool").await.unwrap() < 0.5);
 }

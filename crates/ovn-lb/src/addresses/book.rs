@@ -51,7 +51,7 @@ pub(crate) struct Book {
     by_address: BTreeSet<(IpAddr, EipKey)>,
     /// The `EIp`s of ours that say a Service uses them, or should say so.
     by_service: BTreeMap<ServiceKey, Few<EipKey>>,
-    resting: BTreeMap<IpAddr, Moment>,
+    resting: BTreeMap<IpAddr, Rest>,
     /// What is taken by something in OVN that is no `EIp`.
     taken: Taken,
     /// What load balancers of ours have and no `EIp`, and the one that each belongs on where the marks say so.
@@ -64,6 +64,14 @@ pub(crate) struct Book {
     gone: BTreeSet<Uuid>,
     /// Where the search in each pool goes on.
     last: BTreeMap<(Arc<str>, Family), IpAddr>,
+}
+
+/// An address that was given back.
+#[derive(Debug)]
+struct Rest {
+    until: Moment,
+    /// Who had it; not known of one that another process let rest.
+    namespace: Option<Arc<str>>,
 }
 
 /// What the book says to a Service that asks for an address.
@@ -258,7 +266,7 @@ impl Book {
             self.check_free(address, namespace)?;
             self.check_not_taken(address, eip)?;
             self.check_limit(namespace, pool)?;
-            return match self.rests(address, now) {
+            return match self.rests(address, now).filter(|_| !self.was_of(address, namespace)) {
                 Some(left) => Err(Error::AddressRests { address, left }),
                 None => Ok((pool.name.clone(), address)),
             };
@@ -352,8 +360,13 @@ impl Book {
     }
 
     fn rests(&self, address: IpAddr, now: Moment) -> Option<Duration> {
-        let left = now.until(*self.resting.get(&address)?);
+        let left = now.until(self.resting.get(&address)?.until);
         (!left.is_zero()).then_some(left)
+    }
+
+    /// Whether a namespace itself gave this address back. It is on the same router, and its clients meant to reach it.
+    fn was_of(&self, address: IpAddr, namespace: &str) -> bool {
+        self.resting.get(&address).is_some_and(|rest| rest.namespace.as_deref() == Some(namespace))
     }
 
     /// For an address that is living: the pool that it seems to be from, empty where none has it any more.

@@ -389,11 +389,15 @@ async fn a_pool_says_how_much_of_it_is_used_and_a_namespace_gets_as_many_as_it_m
     project.delete("web").await;
     assert_eq!(project.until_served("more").await, project.address(2), "what was given back rests");
     until_counts(1, 7, 1).await;
+    set_limit(None).await;
+    project.create("again", json!({ "loadBalancerIP": project.address(1) })).await;
+    assert_eq!(project.until_served("again").await, project.address(1), "but not for whoever had it");
+    project.delete("again").await;
+    until_counts(1, 7, 1).await;
 
     // The next process lets it rest, too.
     controller.stop().await;
     let _controller = project.controller(&northbound).await;
-    set_limit(None).await;
     project.create("asks", json!({ "loadBalancerIP": project.address(1) })).await;
     project.until_reason("asks", "AddressRests").await;
 }

@@ -10,8 +10,8 @@ use groundcrew_core::provider::{Living, Owner};
 use uuid::Uuid;
 
 use super::super::eip::{self, EipKey, Seen, Whose};
-use super::Book;
 use super::holding::Holding;
+use super::{Book, Rest};
 
 impl Book {
     /// A term begins, with every `EIp` that there is. Promises of an earlier term are void: another process may have led
@@ -161,9 +161,10 @@ impl Book {
     /// The `EIp` is gone for good, and its address rests.
     pub(super) fn forget(&mut self, key: &EipKey, now: Moment) {
         let Some(address) = self.remove(key).and_then(|holding| holding.should.address) else { return };
-        self.resting.retain(|_, until| !now.until(*until).is_zero());
+        self.resting.retain(|_, rest| !now.until(rest.until).is_zero());
         if self.holders(address).next().is_none() {
-            self.resting.insert(address, now + self.rest);
+            let rest = Rest { until: now + self.rest, namespace: Some(key.namespace.clone()) };
+            self.resting.insert(address, rest);
         }
     }
 

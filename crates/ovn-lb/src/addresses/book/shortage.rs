@@ -77,7 +77,8 @@ impl Book {
             0 => why,
             n => format!("{why}; {n} on load balancers in OVN whose Service is gone, until they are removed"),
         };
-        let resting = self.resting.keys().filter(|address| is_in(**address) && self.taken_by(**address, eip).is_none());
+        let is_free = |address| self.taken_by(address, eip).is_none() && self.holders(address).next().is_none();
+        let resting = self.resting.keys().filter(|address| is_in(**address) && is_free(**address));
         let left: Vec<_> = resting.filter_map(|address| self.rests(*address, now)).collect();
         match left.iter().min() {
             None => Error::PoolEmpty { namespace, pools: count, why },

@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::super::pool::{Family, Pool};
-use super::{Book, EipKey};
+use super::{Book, EipKey, Rest};
 
 /// As many as a status has room for.
 const MOST_RESTING: usize = 256;
@@ -49,7 +49,7 @@ impl Book {
             let left = left(until, wall).min(self.rest);
             let Ok(address) = address.parse() else { continue };
             if !left.is_zero() && self.holders(address).next().is_none() {
-                self.resting.entry(address).or_insert(now + left);
+                self.resting.entry(address).or_insert(Rest { until: now + left, namespace: None });
             }
         }
     }
@@ -94,8 +94,10 @@ impl Book {
 
     fn resting_of(&self, pool: &Pool, present: &[RestingAddress], now: Moment, wall: Timestamp) -> Vec<RestingAddress> {
         let mut resting: Vec<(IpAddr, Moment)> =
-            self.resting.iter().map(|(address, until)| (*address, *until)).collect();
+            self.resting.iter().map(|(address, rest)| (*address, rest.until)).collect();
         resting.retain(|(address, until)| pool.contains(*address) && !now.until(*until).is_zero());
+        // Who gave it back may have it again.
+        resting.retain(|(address, _)| self.holders(*address).next().is_none());
         resting.sort_by_key(|(_, until)| *until);
         let resting = resting.split_off(resting.len().saturating_sub(MOST_RESTING));
         // One that rests for the second time is known only with its later end.

@@ -110,6 +110,36 @@ fn a_pool_that_is_made_anew_under_another_name_gives_nobody_more_than_it_may() {
 }
 
 #[test]
+fn who_gave_an_address_back_gets_it_at_once_by_number_and_nobody_else_does() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.1-192.0.2.1"])]);
+    let by_number = |world: &mut World, namespace| {
+        let mut ask = world.ask(&testing::owner(namespace, "again"), Families::V4);
+        ask.requested = vec!["192.0.2.1".parse().unwrap()];
+        world.hold(&ask).map(|addresses| addresses[0].to_string())
+    };
+    world.serve("web").unwrap();
+    world.release(&testing::owner("shop", "web"));
+    assert!(matches!(by_number(&mut world, "bank"), Err(Error::AddressRests { .. })), "another project's clients wait");
+    assert!(matches!(world.serve("web"), Err(Error::PoolRests { .. })), "without a number it is not preferred");
+    assert_eq!(by_number(&mut world, "shop").unwrap(), "192.0.2.1");
+    assert!(matches!(world.serve("web"), Err(Error::PoolEmpty { .. })), "nothing rests any more");
+    let (mut told, wall) = (Statuses::new(), Timestamp::UNIX_EPOCH);
+    report(&world, &mut told, wall);
+    assert_eq!(told["a"].resting, []);
+
+    // Given back once more, it rests for others as long as ever. A new process does not know whose it was.
+    world.now = world.now + REST / 2;
+    world.release(&testing::owner("shop", "again"));
+    world.now = world.now + REST / 2;
+    report(&world, &mut told, wall);
+    assert!(matches!(by_number(&mut world, "bank"), Err(Error::AddressRests { .. })));
+    world.book = world.follower();
+    world.book.let_rest(&told["a"].resting, world.now, wall);
+    world.begin();
+    assert!(matches!(by_number(&mut world, "shop"), Err(Error::AddressRests { .. })));
+}
+
+#[test]
 fn an_address_that_rests_for_the_second_time_rests_until_the_second_end() {
     let mut world = World::new(vec![pool("a", &["192.0.2.0/32"])]);
     let (mut told, mut wall) = (Statuses::new(), Timestamp::UNIX_EPOCH);
