@@ -85,7 +85,7 @@ pub(crate) enum Error {
     AddressTaken { address: IpAddr, holder: String },
     #[error("{address} is in no AddressPool that serves namespace {namespace}")]
     AddressOutside { address: IpAddr, namespace: String },
-    #[error("{address} was released a moment ago and rests for another {} s", left.as_secs() + 1)]
+    #[error("{address} was given back a while ago and rests; it is asked for again when it has rested")]
     AddressRests { address: IpAddr, left: Duration },
     #[error("Service {holder}, whose address is shared, has none yet")]
     NothingToShare { holder: ServiceKey },

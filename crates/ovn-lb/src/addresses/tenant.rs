@@ -10,7 +10,7 @@ use groundcrew_core::provider::{Caveat, ProviderError};
 use groundcrew_core::queue::Outcome;
 use groundcrew_core::runtime::Runtime;
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::Addresses;
 use super::book::Care;
@@ -69,7 +69,11 @@ impl Addresses {
         }
         match written.and(found) {
             Ok(()) => Outcome::Done,
-            Err(error) => Outcome::Failed(error.response().retry),
+            Err(error) => {
+                let retry = error.response().retry;
+                debug!(eip = %key, ?retry, "{error}");
+                Outcome::Failed(retry)
+            }
         }
     }
 

@@ -57,7 +57,8 @@ impl Book {
         self.taken.get(&address).copied().or_else(node).or_else(unread).or_else(stray)
     }
 
-    /// Why none of these pools has an address for whoever needs one.
+    /// Why none of these pools has an address for whoever needs one. Without numbers that change as others come and go:
+    /// each would be a write and an Event for everybody who waits.
     pub(super) fn exhausted(&self, pools: &[&Pool], need: &Need, now: Moment) -> Error {
         let Need { eip, family, network_type, .. } = need;
         let namespace = eip.namespace.to_string();
@@ -72,21 +73,19 @@ impl Book {
         let (word, count) = (family.word(), pools.len());
         let why = format!("no {word} address is left in {count} AddressPool(s){kind}");
         let is_in = |address| Family::of(address) == *family && pools.iter().any(|pool| pool.contains(address));
-        let strays = self.strays.keys().filter(|address| is_in(**address) && self.would_stray(**address)).count();
-        let why = match strays {
-            0 => why,
-            n => format!("{why}; {n} on load balancers in OVN whose Service is gone, until they are removed"),
+        let has_strays = self.strays.keys().any(|address| is_in(*address) && self.would_stray(*address));
+        let why = if has_strays {
+            format!("{why}; some are on load balancers in OVN whose Service is gone, until they are removed")
+        } else {
+            why
         };
         let is_free = |address| self.taken_by(address, eip).is_none() && self.holders(address).next().is_none();
         let resting = self.resting.keys().filter(|address| is_in(**address) && is_free(**address));
-        let left: Vec<_> = resting.filter_map(|address| self.rests(*address, now)).collect();
-        match left.iter().min() {
+        match resting.filter_map(|address| self.rests(*address, now)).min() {
             None => Error::PoolEmpty { namespace, pools: count, why },
-            Some(first) => {
-                let (count, seconds) = (left.len(), first.as_secs() + 1);
-                let why =
-                    format!("{why}; {count} given back a while ago and resting, the first for another {seconds} s");
-                Error::PoolRests { namespace, why, left: *first }
+            Some(left) => {
+                let why = format!("{why}; some were given back a while ago and rest for now");
+                Error::PoolRests { namespace, why, left }
             }
         }
     }
