@@ -210,12 +210,18 @@ impl KubeOvn {
             }
             Keep::Adopt(name) => match self.adopt(&name, owner, term).await {
                 Ok(()) => return Some(name),
-                Err(error) => warn!(eip = %owner, %address, %error, "the OvnEip is not taken over from kube-dc"),
+                Err(error) => warn!(%owner, %address, ovn_eip = &*name, %error, "the OvnEip does not get our marks"),
             },
             // Who uses it says so in its status, and an Event is made of that.
             Keep::Asked(_) | Keep::Unsafe(_) | Keep::Elsewhere => {}
         }
         None
+    }
+
+    /// What goes with its `EIp` is found by our marks: puts them on it where they are missing.
+    pub(crate) async fn reclaim(&self, made: &Made, term: &Term) -> Result<(), Error> {
+        let keep = self.lock().keep(made, Moment::now());
+        if let Keep::Adopt(name) = keep { self.adopt(&name, &made.owner, term).await } else { Ok(()) }
     }
 
     /// Whether nothing is to be written for an address in use.
@@ -370,7 +376,7 @@ impl KubeOvn {
         Ok(())
     }
 
-    /// Puts our marks on one that kube-dc made, as it is known. kube-ovn does not look at them.
+    /// Puts our marks on one that lacks them, as it is known. kube-ovn does not look at them.
     async fn adopt(&self, name: &str, owner: &Owner, term: &Term) -> Result<(), Error> {
         let api: Api<OvnEip> = Api::all(self.client.clone());
         let Some(version) = self.lock().eips.get(name).map(|eip| eip.version.clone()) else { return Err(Error::Lost) };
@@ -385,7 +391,7 @@ impl KubeOvn {
         };
         match term.write(self.deadline, write).await.map_err(ProviderError::from)? {
             Some(object) => {
-                info!(ovn_eip = name, eip = %owner, "taken over from kube-dc");
+                info!(ovn_eip = name, %owner, "put our marks on it");
                 self.learn(&object);
                 Ok(())
             }

@@ -154,9 +154,16 @@ impl Addresses {
     pub(super) async fn unreserve_of(&self, key: &EipKey, term: &Term) -> Result<(), Error> {
         let made = self.lock().book.made(key);
         match made {
-            Some(made) => self.unreserve(&made.owner, Some(key), term).await,
+            Some(made) => self.unreserve_made(&made, key, term).await,
             None => Ok(()),
         }
+    }
+
+    pub(super) async fn unreserve_made(&self, made: &Made, leaving: &EipKey, term: &Term) -> Result<(), Error> {
+        if let Some(kube_ovn) = self.keeper(made).filter(|_| !made.is_child) {
+            kube_ovn.reclaim(made, term).await?;
+        }
+        self.unreserve(&made.owner, Some(leaving), term).await
     }
 
     /// Lets go of what kube-ovn holds for this owner and no `EIp` but `leaving` needs.

@@ -129,7 +129,7 @@ impl Addresses {
             }
         }
         if let Some(made) = made {
-            self.unreserve(&made.owner, Some(key), term).await?;
+            self.unreserve_made(&made, key, term).await?;
         }
         if let Marked::Leaving(eip) = marked {
             let patch = eip::without_finalizer(&eip);

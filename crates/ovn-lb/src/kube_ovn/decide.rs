@@ -71,7 +71,7 @@ pub(crate) struct Wish {
 pub(crate) enum Keep {
     /// This one holds it.
     Safe(Arc<str>),
-    /// This one, which kube-dc made for the `EIp`, holds it and is to get our marks.
+    /// This one holds it and is to get our marks: kube-dc made it for the `EIp`, or somebody took them away.
     Adopt(Arc<str>),
     /// Nothing holds it: kube-ovn may give it to anybody.
     Make(Wish),
@@ -282,6 +282,15 @@ impl Catalog {
         if let Some((name, eip)) = self.eips.holders(address).find(|(name, eip)| is_kube_dcs(name, eip)) {
             let goes_with_it = !eip.is_router_port && eip.kube_dc.as_ref().is_some_and(|dc| dc.made);
             return if self.take_over && goes_with_it { Keep::Adopt(name.clone()) } else { Keep::Safe(name.clone()) };
+        }
+        let is_unmarked = |name: &str, eip: &Eip| {
+            // The name has the uid of the owner in it, so that nobody else's is called so.
+            let is_his = || [Family::V4, Family::V6].iter().any(|family| names(owner, *family).any(|own| own == name));
+            let has_no_mark = eip.owner.is_none() && eip.kube_dc.is_none() && !eip.is_others;
+            has_no_mark && name == &*made.reference && is_his()
+        };
+        if let Some((name, _)) = self.eips.holders(address).find(|(name, eip)| is_unmarked(name, eip)) {
+            return Keep::Adopt(name.clone());
         }
         if let Some((name, eip)) = self.eips.holders(address).next() {
             let holder = holder(name, eip, namespace);

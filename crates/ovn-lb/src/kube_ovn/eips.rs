@@ -35,6 +35,8 @@ pub(crate) struct Eip {
     pub(crate) is_held: bool,
     /// Set if this cluster made it, and for whom.
     pub(crate) owner: Option<Owner>,
+    /// It has the mark of another cluster.
+    pub(crate) is_others: bool,
     /// The namespace that it belongs to by our mark or by kube-dc's. Tenants cannot write either.
     pub(crate) namespace: Option<Arc<str>>,
     /// The EIp that kube-dc has it for.
@@ -67,6 +69,7 @@ impl Eip {
         let kube_dc = theirs.map(|eip| Box::new(KubeDc { eip: eip.as_str().into(), made }));
         let theirs = || Some(theirs?.split_once('.')?.0.into());
         let status = object.status.clone().unwrap_or_default();
+        let is_others = mark(label::CLUSTER).is_some_and(|value| value != cluster);
         let eip = Self {
             uid: meta.uid.as_deref()?.parse().ok()?,
             version: meta.resource_version.as_deref()?.into(),
@@ -80,6 +83,7 @@ impl Eip {
             is_held: meta.finalizers.iter().flatten().any(|f| f == finalizer::KUBE_OVN),
             namespace: owner.as_ref().map(|owner| owner.key.namespace.clone()).or_else(theirs),
             owner,
+            is_others,
             kube_dc,
         };
         Some((meta.name.as_deref()?.into(), eip))

@@ -353,6 +353,33 @@ fn an_address_in_use_is_asked_for_again_by_number_when_its_ovn_eip_is_on_its_way
 }
 
 #[test]
+fn an_ovn_eip_of_ours_that_lost_our_marks_gets_them_back_and_nobody_elses_does() {
+    let (mut world, web) = (World::new(), owner("shop", "web"));
+    let name = wish(world.next(&web)).name;
+    let adopted = Keep::Adopt((&*name).into());
+    world.ready(&name, 7, Some(&web), "192.0.2.2");
+    let news = world.ready(&name, 7, None, "192.0.2.2");
+    assert_eq!(news.owner, Some(web.key.clone()), "whose it was looks again");
+    assert_eq!(world.keep(&web, "192.0.2.2", &name), adopted);
+    let is_theirs = |keep: Keep| matches!(keep, Keep::Unsafe(Why { reason: "AddressTaken", .. }));
+    assert!(is_theirs(world.keep(&web, "192.0.2.2", "slb-other")), "the EIp says that it is from another");
+    assert!(is_theirs(world.keep(&owner("shop", "other"), "192.0.2.2", &name)), "it was made for another");
+    for marks in [json!({ label::CLUSTER: "c2" }), json!({ label::EIP: "bank.office" })] {
+        let object = json!({
+            "metadata": {
+                "name": name, "uid": Uuid::from_u128(7), "resourceVersion": "100", "labels": marks,
+            },
+            "spec": { "externalSubnet": "ext", "type": "nat" },
+            "status": { "v4Ip": "192.0.2.2", "ready": true },
+        });
+        let (name, eip) = Eip::read(&serde_json::from_value(object).unwrap(), OURS).unwrap();
+        let mut world = World::new();
+        world.catalog.eips.put(name.clone(), eip, world.now);
+        assert!(is_theirs(world.keep(&web, "192.0.2.2", &name)), "{marks}");
+    }
+}
+
+#[test]
 fn an_address_of_either_family_is_one_that_there_is() {
     let mut world = World { catalog: Catalog::default(), ..World::new() };
     let family = |world: &World, kind| world.catalog.family("shop", kind);

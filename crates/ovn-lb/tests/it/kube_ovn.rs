@@ -2,6 +2,7 @@
 //! decides where addresses come from.
 
 mod leftovers;
+mod marks;
 mod places;
 mod routes;
 mod take_over;
