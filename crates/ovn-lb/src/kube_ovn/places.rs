@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use super::networks::Networks;
+
 /// The router and the switch of a namespace, as far as kube-ovn says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -19,16 +21,15 @@ impl Places {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(namespace).cloned().unwrap_or_default()
     }
 
-    /// Whether it is another one than before.
-    pub(super) fn set(&self, namespace: &str, place: Place) -> bool {
+    /// Takes what the networks say now. They are locked meanwhile: of two watches at work, the one that has seen less must
+    /// not be the last to say it.
+    pub(super) fn follow(&self, namespace: &str, networks: &Networks) {
+        let place = networks.place(namespace);
         let mut places = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if place == Place::default() {
-            return places.remove(namespace).is_some();
+            places.remove(namespace);
+        } else if places.get(namespace) != Some(&place) {
+            places.insert(namespace.into(), place);
         }
-        if places.get(namespace) == Some(&place) {
-            return false;
-        }
-        places.insert(namespace.into(), place);
-        true
     }
 }

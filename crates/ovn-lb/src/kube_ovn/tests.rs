@@ -455,8 +455,16 @@ fn where_a_namespace_lives_is_what_kube_ovn_says_or_nothing() {
     assert!(concerned.contains("shop"), "its Subnet is behind that Vpc");
     let place = world.catalog.networks.place("shop");
     assert_eq!((place.router.as_deref(), place.switch.as_deref()), (Some("r"), Some("net")));
+    let places = Places::default();
+    places.follow("shop", &world.catalog.networks);
+    assert_eq!(places.of("shop"), place);
     world.catalog.networks.remove_vpc("v");
     assert_eq!(world.catalog.networks.place("shop").router, None);
+    places.follow("shop", &world.catalog.networks);
+    assert_eq!(places.of("shop"), world.catalog.networks.place("shop"));
+    world.catalog.networks.remove_subnet("net");
+    places.follow("shop", &world.catalog.networks);
+    assert_eq!(places.of("shop"), places::Place::default());
 }
 
 #[test]

@@ -99,8 +99,7 @@ impl Sink<api::OvnEip> for OvnEipSink {
 fn spread(kube_ovn: &KubeOvn, addresses: &Addresses, concerned: Option<BTreeSet<Box<str>>>) {
     let Some(namespaces) = concerned else { return };
     for namespace in namespaces {
-        let place = kube_ovn.lock().networks.place(&namespace);
-        kube_ovn.places.set(&namespace, place);
+        kube_ovn.places.follow(&namespace, &kube_ovn.lock().networks);
         kube_ovn.look_at_routes(&namespace);
         addresses.wake_project(&namespace);
     }
