@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use crate::leader::Moment;
 use crate::provider::{Listing, Owned, Owner};
 
@@ -35,7 +37,9 @@ pub(crate) struct Orphans {
 }
 
 impl Orphans {
-    /// `living` are the owners that may have something outside; both views must be complete for anything to go.
+    /// `living` are the owners that may have something outside; both views must be complete for anything to go. They are
+    /// known by their uids: what has the uid of one that lives and another name is no orphan but marked wrongly, and would
+    /// take with it what he has.
     pub(crate) fn plan(
         &mut self,
         owned: &Listing<Owned>,
@@ -43,7 +47,9 @@ impl Orphans {
         now: Moment,
         caution: Caution,
     ) -> Plan {
-        let orphaned: HashSet<&Owner> = owned.items.iter().map(|o| &o.owner).filter(|o| !living.contains(*o)).collect();
+        let living: HashSet<Uuid> = living.iter().map(|owner| owner.uid).collect();
+        let owners = owned.items.iter().map(|owned| &owned.owner);
+        let orphaned: HashSet<&Owner> = owners.filter(|owner| !living.contains(&owner.uid)).collect();
         // One that is gone, or has its Service back, starts anew when it is seen again.
         if owned.complete {
             self.since.retain(|owner, _| orphaned.contains(owner));
@@ -75,7 +81,6 @@ impl Orphans {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use uuid::Uuid;
 
     use super::*;
     use crate::key::ServiceKey;
@@ -106,6 +111,15 @@ mod tests {
         orphans.plan(&listing([1], true), &HashSet::new(), now, CAUTION);
         orphans.plan(&listing([1], true), &HashSet::from([owner(1)]), now + AGE / 2, CAUTION);
         assert_eq!(orphans.plan(&listing([1], true), &HashSet::new(), now + AGE, CAUTION).release, []);
+    }
+
+    #[test]
+    fn what_has_the_uid_of_one_that_lives_is_no_orphan_whatever_its_name() {
+        let (mut orphans, now) = (Orphans::default(), Moment::now());
+        let elsewhere = Owner { key: ServiceKey::new("ns", "s2"), ..owner(1) };
+        let living = HashSet::from([elsewhere]);
+        orphans.plan(&listing([1], true), &living, now, CAUTION);
+        assert_eq!(orphans.plan(&listing([1], true), &living, now + AGE, CAUTION), Plan::default());
     }
 
     #[test]
