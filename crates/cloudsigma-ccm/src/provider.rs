@@ -423,8 +423,10 @@ impl LoadBalancers for CloudSigma {
         });
         let made = self.floating.ours().into_iter();
         let made = made.filter_map(|(address, object)| Some((owner(&object)?, address)));
-        let items =
-            marked.chain(made).map(|(owner, address)| Owned { owner, what: format!("address {address}") }).collect();
+        let items = marked
+            .chain(made)
+            .map(|(owner, address)| Owned { owner, what: format!("address {address}"), unused: false })
+            .collect();
         Ok(Listing { items, complete: read.complete })
     }
 

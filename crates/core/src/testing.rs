@@ -331,7 +331,8 @@ impl LoadBalancers for MemoryCloud {
     async fn owned(&self) -> Result<Listing<Owned>, ProviderError> {
         let state = self.lock();
         let owners: BTreeSet<_> = state.held.keys().chain(state.load_balancers.keys()).collect();
-        let items = owners.into_iter().map(|owner| Owned { owner: owner.clone(), what: "load balancer".into() });
+        let items =
+            owners.into_iter().map(|owner| Owned { owner: owner.clone(), what: "load balancer".into(), unused: false });
         Ok(Listing { items: items.collect(), complete: !state.incomplete })
     }
 

@@ -372,11 +372,14 @@ impl Addresses {
         let reserved = self.kube_ovn.as_ref().map(|kube_ovn| kube_ovn.ours()).unwrap_or_default();
         let state = self.lock();
         let references = state.book.references();
-        let owned = state.book.owned().map(|(key, owner)| Owned { owner, what: format!("EIp {key}") });
+        let unused = |key| state.book.is_unused(key);
+        let owned = state.book.owned();
+        let owned = owned.map(|(key, owner)| Owned { owner, what: format!("EIp {key}"), unused: unused(key) });
         // One that an EIp refers to goes with it, and one that a tenant's own waits for is not to be asked for anew.
         let is_alone = |name: &str, owner: &Owner| !references.contains(name) && !state.book.is_awaited_by(owner);
         let alone = reserved.into_iter().filter(|(name, owner)| is_alone(name, owner));
-        owned.chain(alone.map(|(name, owner)| Owned { owner, what: format!("OvnEip {name}") })).collect()
+        let alone = alone.map(|(name, owner)| Owned { owner, what: format!("OvnEip {name}"), unused: false });
+        owned.chain(alone).collect()
     }
 
     /// Users of our `EIp`s that are names and nothing else: no Service is called so. They have a uid that nobody has, so
@@ -389,7 +392,7 @@ impl Addresses {
             let api: Api<Service> = Api::namespaced(self.client.clone(), &service.namespace);
             if let Ok(Ok(None)) = tokio::time::timeout(self.deadline, api.get_metadata_opt(&service.name)).await {
                 let what = format!("the name of Service {} on EIp {key}", service.name);
-                forgotten.push(Owned { owner: Owner { key: service, uid: Uuid::nil() }, what });
+                forgotten.push(Owned { owner: Owner { key: service, uid: Uuid::nil() }, what, unused: false });
             }
         }
         forgotten

@@ -515,12 +515,12 @@ impl LoadBalancers for Ovn {
         let Ok(nb) = self.view.now() else { return Ok(Listing::incomplete(items)) };
         let rows = nb.load_balancers.iter().filter_map(|(_, row)| {
             let owner = marks::owner(&row.external_ids, &self.site.cluster)?;
-            Some(Owned { owner, what: format!("load balancer {}", row.name) })
+            Some(Owned { owner, what: format!("load balancer {}", row.name), unused: false })
         });
         items.extend(rows);
         let groups = nb.port_groups.iter().filter_map(|(_, group)| {
             let owner = marks::owner(&group.external_ids, &self.site.cluster)?;
-            Some(Owned { owner, what: format!("port group {}", group.name) })
+            Some(Owned { owner, what: format!("port group {}", group.name), unused: false })
         });
         items.extend(groups);
         Ok(Listing::complete(items))

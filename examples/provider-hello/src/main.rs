@@ -155,7 +155,8 @@ impl LoadBalancers for Hello {
 
     async fn owned(&self) -> Result<Listing<Owned>, ProviderError> {
         let owners = self.owners().map_err(refused)?;
-        let owned = owners.into_iter().map(|owner| Owned { what: self.path(&owner).display().to_string(), owner });
+        let what = |owner: &Owner| self.path(owner).display().to_string();
+        let owned = owners.into_iter().map(|owner| Owned { what: what(&owner), owner, unused: false });
         Ok(Listing::complete(owned.collect()))
     }
 

@@ -298,6 +298,8 @@ pub struct Owned {
     pub owner: Owner,
     /// What it is, for people: `load balancer web-tcp-1a2b`, `address 192.0.2.7`.
     pub what: String,
+    /// Nobody uses it, so that nobody can miss it: however many there are, they go a few at a time and hold up nothing else.
+    pub unused: bool,
 }
 
 /// A Service that has published addresses: they must survive a restart, a new leader and an edit of a pool.

@@ -63,12 +63,16 @@ impl Orphans {
             return plan;
         }
         let due = self.since.iter().filter(|(_, since)| **since + caution.age <= now);
-        let due: Vec<_> = due.map(|(owner, _)| owner.clone()).collect();
+        let used: HashSet<&Owner> = owned.items.iter().filter(|o| !o.unused).map(|o| &o.owner).collect();
+        let (due, unused): (Vec<_>, Vec<_>) =
+            due.map(|(owner, _)| owner.clone()).partition(|owner| used.contains(owner));
         if due.len() > caution.limit {
             plan.braked = due.len();
         } else {
             plan.release = due;
         }
+        // Whoever can make such things must not be able to stop the rest.
+        plan.release.extend(unused.into_iter().take(caution.limit));
         plan
     }
 
@@ -93,7 +97,8 @@ mod tests {
     }
 
     fn listing(ids: impl IntoIterator<Item = u8>, complete: bool) -> Listing<Owned> {
-        Listing { items: ids.into_iter().map(|n| Owned { owner: owner(n), what: "row".into() }).collect(), complete }
+        let row = |n| Owned { owner: owner(n), what: "row".into(), unused: false };
+        Listing { items: ids.into_iter().map(row).collect(), complete }
     }
 
     #[test]
@@ -128,6 +133,24 @@ mod tests {
         orphans.plan(&listing(0..10, true), &HashSet::new(), now, CAUTION);
         let plan = orphans.plan(&listing(0..10, true), &HashSet::new(), now + AGE, CAUTION);
         assert_eq!(plan, Plan { release: vec![], braked: 10, found: 10 });
+    }
+
+    #[test]
+    fn what_nobody_uses_goes_a_few_at_a_time_and_stops_nothing_else() {
+        let (mut orphans, now) = (Orphans::default(), Moment::now());
+        let listing = |used: u8| {
+            let mut listing = listing(0..used + 5, true);
+            listing.items[usize::from(used)..].iter_mut().for_each(|owned| owned.unused = true);
+            // One of them has something else that somebody may use.
+            listing.items.push(Owned { unused: false, ..listing.items[usize::from(used)].clone() });
+            listing
+        };
+        orphans.plan(&listing(2), &HashSet::new(), now, CAUTION);
+        let plan = orphans.plan(&listing(2), &HashSet::new(), now + AGE, CAUTION);
+        assert_eq!((plan.release, plan.braked), ((0..6).map(owner).collect(), 0));
+        orphans.plan(&listing(3), &HashSet::new(), now, CAUTION);
+        let plan = orphans.plan(&listing(3), &HashSet::new(), now + AGE + AGE, CAUTION);
+        assert_eq!((plan.release, plan.braked), ((4..7).map(owner).collect(), 4));
     }
 
     proptest! {

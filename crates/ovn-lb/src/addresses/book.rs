@@ -437,8 +437,9 @@ impl Book {
     /// This owner uses nothing any more. What is left to write is told by [`Book::pending`] for each of these.
     pub(crate) fn leave(&mut self, owner: &Owner, now: Moment) -> BTreeSet<EipKey> {
         let used = self.by_service.get(&owner.key).cloned().unwrap_or_default();
-        let own = [Family::V4, Family::V6].map(|family| EipKey::of(owner, family));
-        let mut left: BTreeSet<_> = used.into_iter().chain(own).collect();
+        // Whatever their names are: a tenant can write marks of ours on an `EIp` of his own.
+        let made = self.of_namespace(&owner.key.namespace).filter(|(_, holding)| holding.made_for() == Some(owner));
+        let mut left: BTreeSet<_> = made.map(|(key, _)| key.clone()).chain(used).collect();
         left.retain(|key| self.holdings.get(key).is_some_and(|holding| holding.is_left_by(owner)));
         left.retain(|key| self.part(key, owner, now));
         left
@@ -550,6 +551,11 @@ impl Book {
             });
             maker.into_iter().chain(users).map(move |owner| (key, owner))
         })
+    }
+
+    /// Whether nobody is written down as a user of this one.
+    pub(crate) fn is_unused(&self, key: &EipKey) -> bool {
+        self.holdings.get(key).is_some_and(|holding| holding.is_unused())
     }
 
     /// The users of such `EIp`s of whom nothing but the name is known. A leader has heard of all that it serves: these are

@@ -276,6 +276,12 @@ async fn an_eip_of_ours_without_a_service_is_collected_and_too_many_orphans_are_
     assert_eq!(project.eip_list().await.len(), 3, "two at once are too many");
     controller.stop().await;
 
+    // What a tenant can write himself counts for nothing: no address, no user, and a Service that never was.
+    for n in 3..7 {
+        let mut forged = orphan("ghost", n);
+        (forged["metadata"]["name"], forged["metadata"]["finalizers"]) = (format!("forged-{n}").into(), json!([]));
+        project.eips().create(&PostParams::default(), &serde_json::from_value(forged).unwrap()).await.unwrap();
+    }
     let flags = ["--scan-interval", "200ms", "--orphan-age", "300ms", "--orphan-limit", "2"];
     let _controller = project.start(&northbound.remotes(), &flags).await;
     eventually("those of nobody are gone", SOON, async || {

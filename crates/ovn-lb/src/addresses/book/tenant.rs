@@ -130,12 +130,14 @@ impl Book {
 
     fn tenants_own(&self, key: &EipKey) -> Option<(&super::Holding, &Seen)> {
         let holding: &super::Holding = self.holdings.get(key)?;
+        let seen = holding.stored.as_ref()?;
         let ours = match holding.whose {
-            Whose::Tenant => true,
+            // A tenant can write our marks himself: they give no right to an address.
+            Whose::Tenant => self.serve_eips || holding.should.address.is_some() || seen.deleting,
             Whose::Nobody => self.serve_eips,
             Whose::Service(_) | Whose::Other => false,
         };
-        Some((holding, holding.stored.as_ref()?)).filter(|_| ours)
+        ours.then_some((holding, seen))
     }
 
     fn tell(&mut self, key: &EipKey, trouble: Option<Trouble>) {

@@ -170,6 +170,48 @@ fn without_the_switch_none_is_served_but_those_that_have_an_address_are_let_go()
 }
 
 #[test]
+fn marks_that_a_tenant_writes_himself_give_him_no_address_where_none_is_served() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);
+    world.book = Book::new(reader(), REST, false);
+    world.edit(world.pools.clone());
+    world.begin();
+    let forged = world.make("forged", |eip| {
+        eip.metadata.labels = Some([(label::CLUSTER.to_owned(), "c1".to_owned())].into());
+        eip.metadata.finalizers = Some(vec![finalizer::EIP.to_owned()]);
+    });
+    assert_eq!(read(&world.eips[&forged]).whose, Whose::Tenant);
+    world.attend(&forged).unwrap();
+    assert_eq!(world.eips[&forged].status, None);
+    world.delete(&forged);
+    assert!(!world.eips.contains_key(&forged), "our finalizer does not keep it for ever");
+}
+
+#[test]
+fn what_a_tenant_marks_as_made_for_a_service_that_is_none_goes_with_that_one() {
+    let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);
+    let address = world.serve("web").unwrap();
+    let served = world.make("served", |_| {});
+    world.attend(&served).unwrap();
+    let ghost = testing::owner("shop", "ghost");
+    let marks = eip::object(&served, &ghost, "c1").metadata;
+    let bare = world.make("bare", |eip| {
+        (eip.metadata.labels, eip.metadata.annotations) = (marks.labels.clone(), marks.annotations.clone());
+    });
+    let eip = world.eips.get_mut(&served).unwrap();
+    (eip.metadata.labels, eip.metadata.annotations) = (marks.labels, marks.annotations);
+    world.writes += 1;
+    eip.metadata.resource_version = Some(world.writes.to_string());
+    world.book.observe(read(&world.eips[&served]));
+    let of_ghost: Vec<_> =
+        world.book.owned().filter(|(_, owner)| *owner == ghost).map(|(key, _)| key.clone()).collect();
+    assert_eq!(of_ghost, [bare.clone(), served.clone()]);
+    assert!(of_ghost.iter().all(|key| world.book.is_unused(key)), "they stop nothing");
+    world.release(&ghost);
+    assert_eq!(world.book.owned().map(|(_, owner)| owner).collect::<Vec<_>>(), [testing::owner("shop", "web")]);
+    assert_eq!((world.eips.len(), world.serve("web").unwrap()), (1, address));
+}
+
+#[test]
 fn one_in_use_is_held_and_says_by_whom() {
     let mut world = World::new(vec![pool("a", &["192.0.2.0/29"])]);
     let key = world.make("mine", |_| {});
