@@ -15,9 +15,6 @@ pub(crate) fn desired(
     group: &[impl AsRef<Service>],
     addresses: Vec<IpAddr>,
 ) -> Result<Wanted, ProviderError> {
-    if let Some(problem) = &service.problem {
-        return Err(ProviderError::new(ErrorKind::Invalid, &**problem));
-    }
     if let Some(error) = trouble(service, group).filter(|_| addresses.is_empty()) {
         return Err(error);
     }
@@ -62,7 +59,7 @@ pub(crate) fn trouble(service: &Service, group: &[impl AsRef<Service>]) -> Optio
     invalid.or_else(|| sharing::conflict(service, group))
 }
 
-/// Why nobody can give a Service the addresses that it asks for.
+/// Why nobody can give a Service what it asks for.
 pub(crate) fn odd_request(service: &Service) -> Option<String> {
     let odd_family = || {
         let odd = service.requested.iter().find(|address| !service.families.contains(**address))?;

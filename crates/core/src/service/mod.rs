@@ -10,6 +10,7 @@ mod cache;
 mod class;
 mod desired;
 mod drift;
+mod legacy;
 mod metrics;
 pub mod names;
 mod object;

@@ -4,14 +4,14 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, LazyLock};
 
 use ipnet::IpNet;
 use k8s_openapi::api::discovery::v1::EndpointConditions;
 use uuid::Uuid;
 
-use super::{names, wire};
+use super::{legacy, names, wire};
 use crate::key::ServiceKey;
 use crate::provider::{Families, Ingress, IpMode, Owner, Protocol, SessionAffinity, TrafficPolicy};
 
@@ -28,6 +28,9 @@ type Annotations = BTreeMap<Box<str>, Box<str>>;
 
 /// Most Services have none that anybody reads.
 static NONE: LazyLock<Arc<Annotations>> = LazyLock::new(Arc::default);
+
+/// A range that no client is in.
+const NOBODY: IpNet = IpNet::new_assert(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 32);
 
 /// What is kept of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,10 +62,8 @@ pub(crate) struct Service {
     pub(crate) ingress: Box<[Ingress]>,
     /// Most Services have the same.
     pub(crate) conditions: Arc<[Condition]>,
-    /// Why nobody can tell which addresses it asks for, in words for its user.
+    /// The first thing in it that cannot be read, in words for its user.
     pub(crate) odd_request: Option<Box<str>>,
-    /// The first other thing in it that cannot be read, likewise.
-    pub(crate) problem: Option<Box<str>>,
 }
 
 /// With whom of its namespace a Service shares its address.
@@ -177,10 +178,10 @@ pub(crate) fn service(from: &wire::Service, reads: Reads, strings: &mut Strings)
     let spec = &from.spec;
     let key = ServiceKey::new(strings.share(meta.namespace.as_deref()?), strings.share(meta.name.as_deref()?));
     let annotation = |name: &str| meta.annotations.as_ref().and_then(|a| a.get(name)).map(String::as_str);
-    let (mut odd_request, mut problem) = (None, None);
+    let mut odd_request = None;
 
     let requested = requested(spec, annotation(names::LOAD_BALANCER_IPS), &mut odd_request);
-    let source_ranges = source_ranges(spec, &mut problem);
+    let source_ranges = source_ranges(spec, &mut odd_request);
     let affinity = (spec.session_affinity.as_deref() == Some("ClientIP")).then(|| SessionAffinity {
         seconds: spec
             .session_affinity_config
@@ -220,7 +221,6 @@ pub(crate) fn service(from: &wire::Service, reads: Reads, strings: &mut Strings)
         ingress: ingress(&from.status),
         conditions: conditions(&from.status, strings),
         odd_request: odd_request.map(Into::into),
-        problem: problem.map(Into::into),
     })
 }
 
@@ -271,7 +271,7 @@ fn requested(spec: &wire::ServiceSpec, annotation: Option<&str>, problem: &mut O
     };
     let mut addresses: Vec<IpAddr> = Vec::new();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        if let Ok(address) = part.parse() {
+        if let Some(address) = legacy::address(part) {
             addresses.push(address);
         } else {
             problem.get_or_insert(format!("{place}: {part:?} is not an IP address"));
@@ -287,15 +287,21 @@ fn requested(spec: &wire::ServiceSpec, annotation: Option<&str>, problem: &mut O
     addresses.into()
 }
 
+/// A range that cannot be read lets nobody in. No range at all would let everybody in.
 fn source_ranges(spec: &wire::ServiceSpec, problem: &mut Option<String>) -> Box<[IpNet]> {
+    let texts = spec.load_balancer_source_ranges.iter().flatten();
     let mut ranges = Vec::new();
-    for text in spec.load_balancer_source_ranges.iter().flatten() {
-        match text.trim().parse::<IpNet>() {
-            Ok(range) => ranges.push(range.trunc()),
-            // Serving everybody because a range cannot be read would open what its user meant to close.
-            Err(_) => {
-                problem.get_or_insert(format!("spec.loadBalancerSourceRanges: {text:?} is not a CIDR"));
-            }
+    let mut unreadable = None;
+    for text in texts {
+        match legacy::range(text.trim()) {
+            Some(range) => ranges.push(range.trunc()),
+            None => drop(unreadable.get_or_insert(text)),
+        }
+    }
+    if let Some(text) = unreadable {
+        problem.get_or_insert(format!("spec.loadBalancerSourceRanges: {text:?} is not a CIDR, and lets nobody in"));
+        if ranges.is_empty() {
+            ranges.push(NOBODY);
         }
     }
     ranges.sort_unstable();
@@ -337,7 +343,7 @@ pub(crate) fn slice(from: &wire::EndpointSlice, strings: &mut Strings) -> Option
     let ports = ports.collect();
     let endpoints = from.endpoints.iter().filter_map(|e| {
         // Every address of an endpoint is the same endpoint; consumers use the first.
-        let address = e.addresses.first()?.parse().ok()?;
+        let address = legacy::address(e.addresses.first()?)?;
         let node = e.node_name.as_deref().map(|node| strings.share(node));
         Some(Endpoint { address, node, state: state(e.conditions.as_ref()) })
     });

@@ -73,8 +73,7 @@ fn lingers(member: &Service) -> bool {
 
 /// Whether a member gets no address until somebody changes it.
 fn gets_nothing(member: &Service) -> bool {
-    let is_odd = || member.problem.is_some() || odd_request(member).is_some();
-    member.ingress.is_empty() && (member.paused || is_odd())
+    member.ingress.is_empty() && (member.paused || odd_request(member).is_some())
 }
 
 /// What one is told that has to wait for the address of another, which is refused one and was told why. Who names the

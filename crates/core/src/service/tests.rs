@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::cache::{Cache, Hints, ServiceSink, SliceSink};
 use super::class::{Class, Intent};
-use super::desired::desired;
+use super::desired::{desired, trouble};
 use super::names;
 use super::object::{self, Reads, Service, Strings};
 use super::sharing::{Place, place};
@@ -393,10 +393,26 @@ fn what_is_to_go_and_paused_lives_until_it_goes_on() {
 }
 
 #[test]
-fn a_source_range_that_cannot_be_read_refuses_the_service_rather_than_opening_it() {
+fn a_source_range_that_cannot_be_read_refuses_a_new_service() {
     let service = read(raw("s", &json!({ "spec": { "loadBalancerSourceRanges": ["10.0.0.0/8", "everyone"] } })));
     let refused = desired(&service, &mut std::iter::empty(), &[Box::new(service.clone())], vec![]).unwrap_err();
-    assert_eq!(refused.to_string(), "spec.loadBalancerSourceRanges: \"everyone\" is not a CIDR");
+    assert_eq!(refused.to_string(), "spec.loadBalancerSourceRanges: \"everyone\" is not a CIDR, and lets nobody in");
+}
+
+#[test]
+fn a_living_service_goes_on_with_the_source_ranges_that_can_be_read_and_is_never_opened() {
+    let living: IpAddr = [192, 0, 2, 1].into();
+    let ranges = |texts: &[&str]| {
+        let service = read(claimed("s", 1, &json!({ "spec": { "loadBalancerSourceRanges": texts } })));
+        let group = [Box::new(service.clone())];
+        assert_eq!(trouble(&service, &group).is_some(), texts.contains(&"everyone"), "its user is told");
+        let wanted = desired(&service, &mut std::iter::empty(), &group, vec![living]).unwrap();
+        wanted.source_ranges.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(ranges(&["everyone", "10.0.0.0/8"]), ["10.0.0.0/8"]);
+    assert_eq!(ranges(&["everyone"]), ["0.0.0.0/32"], "nobody has this address");
+    assert_eq!(ranges(&["0192.168.001.0/024"]), ["192.168.1.0/24"]);
+    assert_eq!(ranges(&[]), [""; 0]);
 }
 
 /// A slice of the Service `s`, unless `more` says something else.
@@ -426,6 +442,8 @@ fn an_endpoint_of_two_slices_or_of_two_addresses_is_one_backend() {
     assert_eq!(backends(&slices(&endpoints)), ["10.0.0.1:8080@-"]);
     let placed = json!([{ "addresses": ["10.0.0.1"], "nodeName": "n1" }]);
     assert_eq!(backends(&slices(&placed)), ["10.0.0.1:8080@n1"], "one of them says where it is");
+    let legacy = json!([{ "addresses": ["010.000.0.01"] }]);
+    assert_eq!(backends(&slices(&legacy)), ["10.0.0.1:8080@-"], "Kubernetes takes this for the same");
 }
 
 #[test]
