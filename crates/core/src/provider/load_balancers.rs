@@ -185,10 +185,11 @@ impl Wanted {
         hasher.finish()
     }
 
-    /// Whether any port has a backend.
+    /// Whether any port has a backend of a family that it answers on.
     #[must_use]
     pub fn has_backends(&self) -> bool {
-        self.frontends.iter().any(|f| !f.backends.is_empty())
+        let answers = |backend: &Backend| self.addresses.iter().any(|a| a.is_ipv4() == backend.address.is_ipv4());
+        self.frontends.iter().flat_map(|f| &f.backends).any(answers)
     }
 }
 

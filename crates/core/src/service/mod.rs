@@ -10,6 +10,7 @@ mod cache;
 mod class;
 mod desired;
 mod drift;
+mod gaps;
 mod legacy;
 mod metrics;
 pub mod names;
@@ -46,6 +47,7 @@ use crate::watch::follow;
 use cache::{Cache, Hints, ServiceSink, SliceSink};
 use class::Class;
 use drift::Drifts;
+use gaps::Gaps;
 use metrics::ServiceMetrics;
 use object::Reads;
 use orphans::Caution;
@@ -131,6 +133,7 @@ where
         write_deadline: runtime.write_deadline,
         dry_run: runtime.dry_run,
         drifts,
+        gaps: Gaps::default(),
         pending,
     });
     let caution = Caution { age: args.orphan_age, limit: args.orphan_limit };

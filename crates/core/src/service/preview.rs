@@ -45,10 +45,10 @@ impl<P: LoadBalancers> Reconciler<P> {
             lines.push(format!("- finalizer {}", self.provider.takes_over().join(", ")));
         }
         match self.verify(wanted) {
-            Verdict::Same(reachable) => {
+            Verdict::Same(mut reachable) => {
                 // Who takes over knows then what is drift.
                 self.drifts.settled(wanted);
-                let (status, _) = self.status(wanted, &reachable);
+                let (status, _) = self.status(wanted, &mut reachable);
                 lines.extend(
                     status.patch(service, Timestamp::now()).map(|patch| format!("~ status {}", patch["status"])),
                 );

@@ -17,6 +17,7 @@ use super::cache::Cache;
 use super::class::{Class, Intent};
 use super::desired::{desired, trouble};
 use super::drift::{self, Drifts, Judgement};
+use super::gaps::{self, Gaps};
 use super::metrics::ServiceMetrics;
 use super::names::{CLAIMED_BY, FINALIZER, PAUSED};
 use super::object::{Group, Service};
@@ -54,6 +55,7 @@ pub(super) struct Reconciler<P> {
     pub(super) write_deadline: Duration,
     pub(super) dry_run: bool,
     pub(super) drifts: Drifts,
+    pub(super) gaps: Gaps,
     pub(super) pending: Pending,
 }
 
@@ -118,9 +120,9 @@ impl<P: LoadBalancers> Reconciler<P> {
         };
         let Ok(wanted) = self.wanted(&service) else { return Rest::Look(glance) };
         match self.verify(&wanted) {
-            Verdict::Same(reachable) => {
+            Verdict::Same(mut reachable) => {
                 self.drifts.settled(&wanted);
-                let (status, outcome) = self.status(&wanted, &reachable);
+                let (status, outcome) = self.status(&wanted, &mut reachable);
                 if reachable.realised != Realised::Awaited && status.patch(&service, Timestamp::now()).is_some() {
                     return Rest::Look(glance);
                 }
@@ -159,9 +161,9 @@ impl<P: LoadBalancers> Reconciler<P> {
         match self.verify(&wanted) {
             Verdict::Differs(_) => Inspection::Differs,
             Verdict::Unknown => Inspection::Unknown,
-            Verdict::Same(reachable) => {
+            Verdict::Same(mut reachable) => {
                 self.drifts.settled(&wanted);
-                let (status, _) = self.status(&wanted, &reachable);
+                let (status, _) = self.status(&wanted, &mut reachable);
                 let says_so = status.patch(&service, Timestamp::now()).is_none();
                 if says_so { Inspection::Quiet } else { Inspection::Unsaid }
             }
@@ -194,7 +196,7 @@ impl<P: LoadBalancers> Reconciler<P> {
         let (mut done, mut failed) = (Vec::new(), Vec::new());
         let mut answers = answers.into_iter();
         for (n, (wanted, (glance, differences, drifted))) in wants.iter().zip(rest).enumerate() {
-            let Some(Ok(reachable)) = answers.next() else {
+            let Some(Ok(mut reachable)) = answers.next() else {
                 if drifted {
                     // It may be put right all the same: then it is the next look that sees it.
                     self.drifts.tries(wanted.owner(), differences);
@@ -211,7 +213,7 @@ impl<P: LoadBalancers> Reconciler<P> {
                 self.drifts.repaired(wanted.owner(), differences);
             }
             self.drifts.settled(wanted);
-            let (status, outcome) = self.status(wanted, &reachable);
+            let (status, outcome) = self.status(wanted, &mut reachable);
             let says_so = reachable.realised == Realised::Awaited
                 || self.cache.service(&glance.key).is_some_and(|s| status.patch(&s, Timestamp::now()).is_none());
             if says_so {
@@ -222,12 +224,18 @@ impl<P: LoadBalancers> Reconciler<P> {
         (done, failed)
     }
 
-    /// What to publish for a Service that is served, and when to look at it again.
-    pub(super) fn status(&self, wanted: &Wanted, reachable: &Reachable) -> (Status, Outcome) {
-        let flapping = self.drifts.flapping(&wanted.owner().key, Moment::now());
+    /// What to publish for a Service that is served, and when to look at it again. What its backends leave open is added to
+    /// what its user should know.
+    pub(super) fn status(&self, wanted: &Wanted, reachable: &mut Reachable) -> (Status, Outcome) {
+        let key = &wanted.owner().key;
+        let told = || self.cache.service(key).and_then(|service| gaps::told(&service));
+        let (gap, lasts) = self.gaps.judge(wanted, told, Instant::now());
+        reachable.caveats.extend(gap);
+        let flapping = self.drifts.flapping(key, Moment::now());
         let status = Status::served(reachable, wanted.has_backends(), flapping.is_some());
         // Somebody has to say when it is over.
-        let outcome = flapping.map_or(Outcome::Done, |_| Outcome::Again(CALM));
+        let calm = flapping.map(|_| CALM);
+        let outcome = calm.into_iter().chain(lasts).min().map_or(Outcome::Done, Outcome::Again);
         (status, outcome)
     }
 
@@ -279,6 +287,7 @@ impl<P: LoadBalancers> Reconciler<P> {
         }
         let Some(service) = self.cache.service(key) else {
             self.drifts.forget(key);
+            self.gaps.forget(key);
             return Ok(Outcome::Done);
         };
         if service.paused {
@@ -325,7 +334,7 @@ impl<P: LoadBalancers> Reconciler<P> {
                 }
             }
         }
-        let reachable = match verdict {
+        let mut reachable = match verdict {
             Verdict::Same(reachable) => reachable,
             Verdict::Differs(_) | Verdict::Unknown => {
                 self.board.planned(service.key().to_string(), outside(service, &verdict));
@@ -344,7 +353,7 @@ impl<P: LoadBalancers> Reconciler<P> {
             // Written, and soon in effect: the provider has us look again. Until then no slot is held.
             return Ok(Outcome::Done);
         }
-        let (status, outcome) = self.status(&wanted, &reachable);
+        let (status, outcome) = self.status(&wanted, &mut reachable);
         self.publish(service, &status, term).await?;
         if status::says_flapping(service) {
             self.drifts.count();
@@ -404,6 +413,7 @@ impl<P: LoadBalancers> Reconciler<P> {
         }
         self.unclaim(&service, term).await?;
         self.drifts.forget(service.key());
+        self.gaps.forget(service.key());
         info!("released");
         Ok(())
     }

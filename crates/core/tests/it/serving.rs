@@ -64,6 +64,32 @@ async fn backends_follow_the_slices() {
 }
 
 #[tokio::test]
+async fn a_port_that_no_pod_has_is_told_once_that_has_lasted() {
+    let lab = Lab::new("gap").await;
+    let ports = json!([{ "name": "http", "port": 80 }, { "name": "admin", "port": 9000 }]);
+    lab.create("web", json!({ "ports": ports }), json!({})).await;
+    let controller = lab.controller(&[]).await;
+    lab.until_reason("web", "NoEndpoints").await;
+    lab.slice("web", "web-a", 8080, &[("10.0.0.1", json!({}))]).await;
+    lab.until_reason("web", "Served").await;
+    let writes = controller.metric("groundcrew_service_writes_total{part=\"status\"}").await;
+    assert!(writes < 2.5, "{writes} writes before it has lasted");
+    let message = lab.until_reason("web", "EndpointsMissing").await;
+    assert_eq!(message, "no endpoint is ready for port 9000/tcp: connections there are refused");
+    let (status, ..) = ready(&lab.services().get("web").await.unwrap()).unwrap();
+    assert_eq!(status, "True", "the rest is served");
+
+    // As in a rolling update of all pods.
+    lab.slice("web", "web-a", 8080, &[]).await;
+    lab.until_reason("web", "NoEndpoints").await;
+    lab.slice("web", "web-a", 8080, &[("10.0.0.2", json!({}))]).await;
+    lab.until_reason("web", "EndpointsMissing").await;
+    let writes = controller.metric("groundcrew_service_writes_total{part=\"status\"}").await;
+    assert!(writes < 5.5, "{writes} writes: it is told with the rest");
+    controller.stop().await;
+}
+
+#[tokio::test]
 async fn a_service_of_another_class_or_none_is_left_alone_unless_told() {
     let lab = Lab::new("classes").await;
     lab.create("theirs", json!({ "loadBalancerClass": "other.example/lb" }), json!({})).await;

@@ -46,6 +46,9 @@ pub(super) fn remedy(reason: &str) -> &'static str {
         "ReturnRouteMissing" => "add the entry or the policy that the message shows to the project's Vpc or router",
         "BackendOutsideProject" => "look why the endpoint's address is in no network of the project's router",
         "NoEndpoints" => "look at the pods of the Service: none is ready",
+        "EndpointsMissing" => {
+            "look at the pods of the Service: none that is ready has that address family, or a port of that name"
+        }
         "NoNode" => "look at the nodes, their agents and their interfaces",
         "NotConfirmed" => "look into the log of the agent on the node that the message names",
         "NotRoutable" => "ask CloudSigma's support whether the address is routed; look at firewall policies",
