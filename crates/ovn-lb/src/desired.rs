@@ -7,6 +7,7 @@ use groundcrew_core::provider::{Frontend, Owner, Protocol, Wanted};
 use groundcrew_ovn::Template;
 use ovsdb_client::{Set, StrMap, Uuid};
 
+use crate::affinity;
 use crate::kube_ovn::Places;
 use crate::marks;
 use crate::northbound::Kind;
@@ -16,11 +17,6 @@ pub(crate) const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Proto
 
 /// How the name of a row for clients inside ends.
 pub(crate) const INSIDE: &str = "-inside";
-/// The option of a row that is for clients outside alone.
-pub(crate) const AFFINITY: &str = "affinity_timeout";
-
-/// OVN keeps the time-out of an affinity in 16 bits.
-const LONGEST_AFFINITY: u32 = 65_535;
 
 /// What holds for every Service of this cluster.
 #[derive(Debug, Clone)]
@@ -193,7 +189,7 @@ fn row(want: &Wanted, protocol: Protocol, clients: Clients, desired: &Desired, s
     let frontends = || want.frontends.iter().filter(|f| f.protocol == protocol);
     let vips = want.addresses.iter().flat_map(|address| frontends().map(|frontend| vip(*address, frontend)));
     let (vips, options) = (vips.collect(), options(want, protocol, clients));
-    let selection_fields = selection_fields(clients);
+    let selection_fields = affinity::selection_fields(clients, &want.addresses);
     let Desired { router, switch, group, .. } = desired;
     let content = Content { vips: &vips, options: &options, selection_fields: &selection_fields };
     let hash = content_hash(&protocol.to_string(), content, router, switch, group.as_deref());
@@ -233,20 +229,11 @@ fn vip(address: IpAddr, frontend: &Frontend) -> (String, String) {
 /// All of `options`: one that somebody else adds changes where packets go, and is taken out again.
 fn options(want: &Wanted, protocol: Protocol, clients: Clients) -> StrMap {
     let affinity = want.affinity.filter(|_| clients != Clients::Inside);
-    let affinity = affinity.map(|a| (AFFINITY, a.seconds.min(LONGEST_AFFINITY).to_string()));
+    let affinity = affinity.map(|a| (affinity::TIME_OUT, affinity::time_out(a).to_string()));
     // A client of a backend that is gone would otherwise go on talking to it, as nothing closes a UDP "connection".
     let flush = (protocol == Protocol::Udp).then(|| ("ct_flush", "true".to_owned()));
     // Without backends a client is refused at once instead of waiting for nobody.
     [("reject", "true".to_owned())].into_iter().chain(affinity).chain(flush).collect()
-}
-
-/// A client inside is known by its hardware address, and by its IPv4 address where several share a port. The fields for
-/// IPv6 addresses came later than the versions of OVN that we serve.
-fn selection_fields(clients: Clients) -> Set<Box<str>> {
-    match clients {
-        Clients::All | Clients::Outside => Set::default(),
-        Clients::Inside => ["eth_src", "ip_src"].into_iter().map(Box::from).collect(),
-    }
 }
 
 /// What a row does, besides its probes, which follow the ports of backends.
@@ -338,14 +325,6 @@ mod tests {
     }
 
     #[test]
-    fn an_affinity_longer_than_ovn_can_keep_is_cut() {
-        let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
-        want.affinity = Some(SessionAffinity { seconds: 86_400 });
-        let rows = desired(&want, &site()).rows;
-        assert_eq!(rows[0].options.get("affinity_timeout"), Some("65535"));
-    }
-
-    #[test]
     fn with_affinity_clients_inside_have_a_row_without_the_time_out() {
         let mut want = wanted(&owner("shop", "web"), &["192.0.2.7"]);
         let plain = desired(&want, &site()).rows.remove(0);
@@ -357,7 +336,9 @@ mod tests {
         assert_eq!((outside.uuid, &outside.name), (plain.uuid, &plain.name), "the row that was there stays");
         assert_eq!(inside.name, format!("{}-inside", outside.name));
         assert_eq!(inside.vips, outside.vips);
-        assert_eq!(inside.options.get("affinity_timeout"), None);
+        let time_outs = [outside, inside].map(|row| row.options.get("affinity_timeout"));
+        assert_eq!(time_outs, [Some("60"), None]);
+        assert_eq!(outside.selection_fields.iter().map(|field| &**field).collect::<Vec<_>>(), ["ip_src"]);
         assert_eq!(inside.selection_fields.iter().map(|field| &**field).collect::<Vec<_>>(), ["eth_src", "ip_src"]);
     }
 }

@@ -12,6 +12,7 @@
 //! writer of `EIp`s.
 
 mod addresses;
+mod affinity;
 mod args;
 mod commit;
 mod contest;

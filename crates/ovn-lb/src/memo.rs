@@ -22,6 +22,8 @@ pub(crate) struct Memos(Mutex<State>);
 struct State {
     /// What lies inside a project is told by these, so that all is forgotten when one changes.
     ports: Table<LogicalRouterPort>,
+    /// Of northd, likewise: it tells what OVN can do.
+    release: Option<(u32, u32)>,
     by_uid: HashMap<Uuid, Memo>,
     /// What was there when something was last asked, and how often that changed.
     tables: (Table<LoadBalancer>, Table<LogicalRouter>, Table<LogicalSwitch>),
@@ -103,7 +105,7 @@ impl Memos {
     pub(crate) fn note(&self, question: &Question<'_>) {
         let Some(memo) = Memo::of(question) else { return };
         let mut state = self.lock();
-        if state.ports.is_same(&question.nb.router_ports) {
+        if state.is_about(question.nb) {
             state.by_uid.insert(question.uid, memo);
         }
     }
@@ -118,9 +120,13 @@ impl Memos {
 }
 
 impl State {
+    fn is_about(&self, nb: &Northbound) -> bool {
+        self.ports.is_same(&nb.router_ports) && self.release == nb.northd_release()
+    }
+
     fn follow(&mut self, nb: &Northbound) {
-        if !self.ports.is_same(&nb.router_ports) {
-            self.ports = nb.router_ports.clone();
+        if !self.is_about(nb) {
+            (self.ports, self.release) = (nb.router_ports.clone(), nb.northd_release());
             self.by_uid.clear();
         }
         let (rows, routers, switches) = &self.tables;
@@ -317,6 +323,11 @@ mod tests {
     fn anything_that_a_comparison_depends_on_ends_a_memo() {
         let toggle = |n: u128| json!(["uuid", id(n)]);
         let changes = [
+            (
+                "what OVN can do",
+                json!({ "NB_Global": { id(9): { "insert": {
+                    "options": ["map", [["northd_internal_version", "22.03.2-x"]]] } } } }),
+            ),
             ("the row", json!({ "Load_Balancer": { id(1): { "modify": { "name": "other" } } } })),
             ("its end", json!({ "Load_Balancer": { id(1): { "delete": null } } })),
             (

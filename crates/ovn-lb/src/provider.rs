@@ -22,6 +22,7 @@ use tokio::sync::{broadcast, watch};
 use tracing::{debug, info};
 
 use crate::addresses::{Addresses, bound_to, may_be_others};
+use crate::affinity;
 use crate::commit::{Committer, present_epoch};
 use crate::contest::{self, Contest, Refused, contest};
 use crate::desired::{Desired, Site, desired};
@@ -102,6 +103,7 @@ impl Ovn {
         let mut caveats = self.addresses.caveats(&want.ask);
         caveats.extend(contested);
         caveats.extend(outside.into_iter().chain(kept).chain(self.missing_routes(&want, &router, nb)));
+        caveats.extend(affinity::caveat(&want, nb.northd_release()));
         match health::asked(&want) {
             Ok(None) => {}
             Ok(Some(options)) => caveats.extend(self.probe(&mut desired, &options, (&router, &switch), nb)?),

@@ -8,7 +8,8 @@ use groundcrew_core::provider::{Owner, Wanted};
 use ovsdb_client::Uuid;
 
 use super::{legacy, ours, step};
-use crate::desired::{AFFINITY, Clients, Content, INSIDE, PROTOCOLS, Site, content_hash, name};
+use crate::affinity;
+use crate::desired::{Clients, Content, INSIDE, PROTOCOLS, Site, content_hash, name};
 use crate::marks;
 use crate::northbound::{Kind, LoadBalancer, Northbound};
 
@@ -37,7 +38,7 @@ fn clients(row: &LoadBalancer, owner: &Owner, site: &Site) -> Option<Clients> {
         return None;
     }
     let end = row.name.strip_prefix(&*name(owner, protocol, marks::row_uuid(&site.cluster, owner, protocol)))?;
-    match (end, row.options.get(AFFINITY)) {
+    match (end, row.options.get(affinity::TIME_OUT)) {
         ("", None) => Some(Clients::All),
         ("", Some(_)) => Some(Clients::Outside),
         (INSIDE, _) => Some(Clients::Inside),

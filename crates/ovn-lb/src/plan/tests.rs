@@ -168,7 +168,7 @@ fn affinity_moves_clients_inside_to_a_row_of_their_own_and_back() {
             format!("- {name} on switch shop-default"),
         ]
     );
-    assert_eq!(kinds(&on), ["options", "row_missing", "switch_detached", "switch_left"]);
+    assert_eq!(kinds(&on), ["options", "selection_fields", "row_missing", "switch_detached", "switch_left"]);
     model.carry_out(&on);
     assert!(plan(&sticky, &site(), &model.northbound()).is_empty());
 
@@ -191,7 +191,7 @@ fn while_the_row_for_clients_inside_cannot_be_made_they_keep_the_other() {
     let sticky = desired(&want, &site());
     model.places.remove(&(Kind::Router, Uuid::from_u128(1)));
     let plan = plan(&sticky, &site(), &model.northbound());
-    assert_eq!(kinds(&plan), ["options", "router_missing"]);
+    assert_eq!(kinds(&plan), ["options", "selection_fields", "router_missing"]);
 }
 
 fn ranged() -> Desired {

@@ -85,6 +85,34 @@ async fn every_protocol_has_its_row() {
 }
 
 #[tokio::test]
+async fn affinity_that_ovn_is_too_old_for_is_kept_otherwise_and_told_and_a_newer_ovn_costs_no_write() {
+    let project = Project::new("sticky-old").await;
+    let northbound = project.northbound().await;
+    project.pool(8).await;
+    let northd = async |version: &str| {
+        let option = format!("options:northd_internal_version={version}");
+        northbound.nbctl(["set", "NB_Global", ".", &option]).await.unwrap();
+    };
+    northd("22.03.2-20.21.0-58.3").await;
+    let controller = project.controller(&northbound).await;
+    project.endpoints("web", 8080, &["10.1.0.41"]).await;
+    project.create("web", json!({ "sessionAffinity": "ClientIP" })).await;
+    let message = project.until_reason("web", "AffinityLimited").await;
+    assert!(message.starts_with("OVN 22.03 keeps clients outside"), "{message}");
+    let find = ["--bare", "--columns=selection_fields", "find", "Load_Balancer", "options:affinity_timeout=10800"];
+    assert_eq!(northbound.nbctl(find).await.unwrap().trim(), "ip_src");
+
+    let commits = || controller.metric("groundcrew_ovn_commits_total{outcome=\"ok\"}");
+    let before = commits().await;
+    northd("22.12.1-20.27.0-70.6").await;
+    // Any look at it; the scan is one.
+    let touch = json!({ "metadata": { "annotations": { "kube-dc.com/lb-resync-timestamp": "1" } } });
+    project.services().patch("web", &PatchParams::default(), &Patch::Merge(touch)).await.unwrap();
+    project.until_reason("web", "Served").await;
+    assert!((commits().await - before).abs() < 0.5, "the rows are as they were");
+}
+
+#[tokio::test]
 async fn rows_follow_endpoints_and_ports() {
     let project = Project::new("follow").await;
     let northbound = project.northbound().await;

@@ -74,6 +74,7 @@ pub(super) fn remedy(reason: &str) -> &'static str {
             "give the controller --health-check-source with an unused address of that network"
         }
         "HealthCheckPortMissing" => "look which logical switch port has the backend's address: OVN has none",
+        "AffinityLimited" => "bring OVN to 22.12 or later, or ask for at most 65535 s of sessionAffinity",
         "HealthCheckInvalid" => "correct the annotation groundcrew.dev/health-check",
         _ => "kubectl describe the Service for its Events, and look into the controller's log",
     }
