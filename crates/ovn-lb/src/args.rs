@@ -78,7 +78,8 @@ pub struct Args {
     #[arg(long, env = "GROUNDCREW_ADDRESS_REST", value_name = "TIME", default_value = "2m", value_parser = duration)]
     pub address_rest: Duration,
 
-    /// The loadBalancerClass that is served
+    /// The loadBalancerClass that is served. One class and one installation for each cluster: two would give out the same
+    /// addresses, so OVN lets one of them write
     #[arg(long, env = "GROUNDCREW_CLASS", value_name = "CLASS", default_value = class::OVN)]
     pub class: String,
 

@@ -33,6 +33,7 @@ use tokio::time::Instant;
 use tracing::{debug, info};
 
 use crate::error::Error;
+use crate::marks;
 use crate::metrics::Metrics;
 use crate::northbound::Northbound;
 use crate::northd::Northd;
@@ -85,6 +86,8 @@ struct Assembled {
 struct Writer {
     view: View,
     cluster: Arc<str>,
+    /// The one that is served.
+    class: Arc<str>,
     deadline: Duration,
     metrics: Metrics,
     northd: Northd,
@@ -109,6 +112,7 @@ impl Committer {
     pub(crate) fn new(
         view: View,
         cluster: Arc<str>,
+        class: Arc<str>,
         deadline: Duration,
         metrics: Metrics,
         northd: Northd,
@@ -117,6 +121,7 @@ impl Committer {
         let writer = Arc::new(Writer {
             view,
             cluster,
+            class,
             deadline,
             metrics,
             northd,
@@ -128,9 +133,29 @@ impl Committer {
 
     /// Moves the epoch on: no write of an older term commits after this.
     pub(crate) async fn begin(&self, term: &Term) -> Result<(), Error> {
+        if let Some(other) = self.other_class(&*self.writer.view.now()?) {
+            return Err(other);
+        }
         let epoch = self.writer.claim(term, 0).await?;
         info!(epoch = epoch.text(), "a new term begins in OVN");
         Ok(())
+    }
+
+    /// A leader of this cluster that serves another class. Where nothing of this cluster is left, whoever it was has gone.
+    pub(crate) fn other_class(&self, nb: &Northbound) -> Option<Error> {
+        let Writer { cluster, class, .. } = &*self.writer;
+        let seen = epoch::seen(nb, cluster).ok()??;
+        let serves = || nb.load_balancers.iter().any(|(_, row)| marks::owner(&row.external_ids, cluster).is_some());
+        let is_other = epoch::class(seen).is_some_and(|other| *other != **class) && serves();
+        is_other.then(|| Error::OtherClass { epoch: seen.to_owned(), class: class.clone(), cluster: cluster.clone() })
+    }
+
+    /// A leader that began after us.
+    pub(crate) fn rival(&self, nb: &Northbound) -> Option<Error> {
+        let cluster = &self.writer.cluster;
+        let seen = epoch::seen(nb, cluster).ok()??;
+        let is_later = self.writer.epoch()?.is_superseded_by(seen);
+        is_later.then(|| Error::Rival { epoch: seen.to_owned(), cluster: cluster.clone() })
     }
 
     /// Carries the steps out, all or none. When this returns `Ok`, the replica shows them, and everything else that was
@@ -327,7 +352,7 @@ impl Writer {
     async fn claim(&self, term: &Term, least: u64) -> Result<Epoch, Error> {
         let snapshot = self.view.now()?;
         let seen = epoch::seen(&snapshot, &self.cluster)?;
-        let next = Epoch::after(seen, least, term.identity());
+        let next = Epoch::after(seen, least, term.identity(), &self.class);
         let claim = self.view.replica.client().prepare(&next.claim(seen, &self.cluster));
         let claim = claim.map_err(|error| Error::NotSent { reason: error.to_string() })?;
         match self.transact(claim, term).await {

@@ -57,6 +57,17 @@ pub(crate) enum Error {
     Lost,
     #[error("epoch {epoch} of another leader began; nothing was written")]
     Fenced { epoch: String },
+    #[error(
+        "{epoch} leads in OVN while the lease here lasts, so nothing is written here: two ovn-lb of cluster {cluster} run, \
+         each with a Lease of its own. Stop one of them, or give both the same --lease-namespace"
+    )]
+    Rival { epoch: String, cluster: Arc<str> },
+    #[error(
+        "an ovn-lb of another --class leads in OVN, {epoch}, and one class of cluster {cluster} can be served, so not {class}: \
+         give both the same --class, or stop this one. If the other is gone for good: \
+         ovn-nbctl remove NB_Global . external_ids groundcrew-epoch-{cluster}"
+    )]
+    OtherClass { epoch: String, class: Arc<str>, cluster: Arc<str> },
     #[error("no term has begun; nothing was written")]
     NoTerm,
     #[error("not the leader any more; nothing was written")]
@@ -186,6 +197,8 @@ impl From<Error> for ProviderError {
             Error::NothingToShare { .. } | Error::OvnEipPending { .. } | Error::Lost => (ErrorKind::Conflict, None),
             Error::OutOfSight { .. }
             | Error::Fenced { .. }
+            | Error::Rival { .. }
+            | Error::OtherClass { .. }
             | Error::NoTerm
             | Error::NotLeader
             | Error::NoGlobal

@@ -34,6 +34,7 @@ mod ports;
 mod projects;
 mod provider;
 mod ranges;
+mod rivals;
 mod rows;
 mod shift;
 #[cfg(test)]
@@ -134,8 +135,9 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
         metrics.pools.clone(),
     ));
     let northd = Northd::new(view.replica.clone(), looks.clone());
+    let class = args.class.as_str().into();
     let (committer, committing) =
-        Committer::new(view.clone(), cluster.clone(), deadline, metrics.clone(), northd.clone());
+        Committer::new(view.clone(), cluster.clone(), class, deadline, metrics.clone(), northd.clone());
 
     let mut needs = vec![OVN, EIPS, POOLS, NODES];
     needs.extend(found.projects.then_some(PROJECTS));
@@ -168,6 +170,7 @@ pub async fn start(runtime: &Runtime, args: Args, attribute: Arc<dyn Attribute>)
     let evidence = Arc::new(Evidence::new(attribute, cluster.clone()));
     runtime.tasks.spawn("OVN shifts", evidence.clone().tidy(stop.clone()));
 
+    rivals::watch(runtime, &view, &committer, metrics.rival, &term);
     let avoiding = addresses::avoid(addresses.clone(), view.clone(), cluster.clone(), stop.clone());
     runtime.tasks.spawn("taken addresses", avoiding);
 

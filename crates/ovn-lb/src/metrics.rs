@@ -9,6 +9,7 @@ use crate::commit::Refusal;
 #[derive(Clone)]
 pub(crate) struct Metrics {
     pub(crate) connected: IntGauge,
+    pub(crate) rival: IntGauge,
     pub(crate) commits: IntCounterVec,
     changes: Histogram,
     pub(crate) pools: IntGaugeVec,
@@ -37,6 +38,11 @@ impl Metrics {
                 registry,
                 "groundcrew_ovn_connected_bool",
                 "Whether the view of the northbound database is current.",
+            )?,
+            rival: gauge(
+                registry,
+                "groundcrew_ovn_rival_bool",
+                "Whether another controller of this cluster keeps this one from writing to OVN.",
             )?,
             commits,
             changes,

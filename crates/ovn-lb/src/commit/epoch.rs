@@ -10,7 +10,8 @@ use crate::northbound::Northbound;
 
 const TABLE: &str = "NB_Global";
 
-/// `<number>/<identity>`: the number orders, the identity tells two processes apart that chose the same.
+/// `<number>/<identity> <class>`: the number orders, the identity tells two processes apart that chose the same, and the
+/// class is the one that is served. An older version of ours writes none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Epoch {
     number: u64,
@@ -21,6 +22,11 @@ fn key(cluster: &str) -> String {
     format!("groundcrew-epoch-{cluster}")
 }
 
+/// The class that the leader of an epoch serves, where it says so.
+pub(super) fn class(seen: &str) -> Option<&str> {
+    seen.split_once(' ').map(|(_, class)| class)
+}
+
 /// The epoch in the database.
 pub(super) fn seen<'a>(nb: &'a Northbound, cluster: &str) -> Result<Option<&'a str>, Error> {
     let (_, global) = nb.global.iter().next().ok_or(Error::NoGlobal)?;
@@ -29,9 +35,9 @@ pub(super) fn seen<'a>(nb: &'a Northbound, cluster: &str) -> Result<Option<&'a s
 
 impl Epoch {
     /// The first one later than what was seen and than `least`.
-    pub(super) fn after(seen: Option<&str>, least: u64, identity: &str) -> Self {
+    pub(super) fn after(seen: Option<&str>, least: u64, identity: &str, class: &str) -> Self {
         let number = seen.map_or(0, Self::number_of).max(least).saturating_add(1);
-        Self { number, text: format!("{number}/{identity}") }
+        Self { number, text: format!("{number}/{identity} {class}") }
     }
 
     /// Its number; what cannot be read is older than everything.
@@ -94,17 +100,23 @@ mod tests {
 
     #[test]
     fn each_epoch_is_later_than_whatever_was_there() {
-        assert_eq!(Epoch::after(None, 0, "a").text(), "1/a");
-        assert_eq!(Epoch::after(Some("7/b"), 0, "a").text(), "8/a");
-        assert_eq!(Epoch::after(Some("7/b"), 20, "a").text(), "21/a", "a restored database is behind us");
-        assert_eq!(Epoch::after(Some("nonsense"), 0, "a").text(), "1/a");
+        assert_eq!(Epoch::after(None, 0, "a", "c").text(), "1/a c");
+        assert_eq!(Epoch::after(Some("7/b c"), 0, "a", "c").text(), "8/a c");
+        assert_eq!(Epoch::after(Some("7/b"), 20, "a", "c").text(), "21/a c", "a restored database is behind us");
+        assert_eq!(Epoch::after(Some("nonsense"), 0, "a", "c").text(), "1/a c");
+    }
+
+    #[test]
+    fn an_epoch_says_which_class_is_served() {
+        assert_eq!(class(Epoch::after(None, 0, "a", "example.org/lb").text()), Some("example.org/lb"));
+        assert_eq!(class("7/b"), None, "an older version of ours");
     }
 
     #[test]
     fn a_later_epoch_of_our_own_is_not_another_leader() {
-        let ours = Epoch::after(Some("3/b"), 0, "a");
-        assert!(ours.is_superseded_by("5/b"));
-        assert!(!ours.is_superseded_by("5/a"), "an unanswered claim of ours");
-        assert!(!ours.is_superseded_by("3/b") && !ours.is_superseded_by("nonsense"));
+        let ours = Epoch::after(Some("3/b c"), 0, "a", "c");
+        assert!(ours.is_superseded_by("5/b c"));
+        assert!(!ours.is_superseded_by("5/a c"), "an unanswered claim of ours");
+        assert!(!ours.is_superseded_by("3/b c") && !ours.is_superseded_by("nonsense"));
     }
 }

@@ -30,11 +30,16 @@ impl Process {
     }
 
     async fn with_deadline(server: &Server, identity: &str, deadline: Duration) -> Self {
+        Self::of_class(server, identity, "c", deadline).await
+    }
+
+    async fn of_class(server: &Server, identity: &str, class: &str, deadline: Duration) -> Self {
         let view = View { replica: Replica::open(Config::new(parse_list(&server.remotes()).unwrap())) };
         view.replica.synced().await;
         let metrics = Metrics::new(&Registry::new()).unwrap();
         let northd = Northd::new(view.replica.clone(), tokio::sync::broadcast::Sender::new(16));
-        let (committer, task) = Committer::new(view.clone(), "c1".into(), deadline, metrics.clone(), northd);
+        let (committer, task) =
+            Committer::new(view.clone(), "c1".into(), class.into(), deadline, metrics.clone(), northd);
         tokio::spawn(task);
         Self { view, metrics, committer, term: Term::alone(identity) }
     }
@@ -130,8 +135,31 @@ async fn a_newer_term_fences_the_older_one_out() {
     .await
     .unwrap();
     let refused = old.serve(&owner("shop", "after")).await;
-    assert!(matches!(&refused, Err(Error::Fenced { epoch }) if epoch == "2/new"), "{refused:?}");
+    assert!(matches!(&refused, Err(Error::Fenced { epoch }) if epoch == "2/new c"), "{refused:?}");
     new.serve(&owner("shop", "after")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_second_class_is_not_served_while_the_first_has_anything() {
+    let server = server().await;
+    let first = Process::new(&server, "first").await;
+    let second = Process::of_class(&server, "second", "other", DEADLINE).await;
+    first.view_has_project("shop").await;
+    second.view_has_project("shop").await;
+    first.committer.begin(&first.term).await.unwrap();
+    first.serve(&owner("shop", "one")).await.unwrap();
+    eventually("the second sees the row", SOON, async || {
+        let nb = second.view.now().unwrap();
+        if nb.load_balancers.iter().next().is_some() { Ok(()) } else { Err("no row") }
+    })
+    .await
+    .unwrap();
+    let refused = second.committer.begin(&second.term).await;
+    assert!(matches!(&refused, Err(Error::OtherClass { epoch, .. }) if epoch == "1/first c"), "{refused:?}");
+    first.serve(&owner("shop", "two")).await.unwrap();
+
+    server.nbctl(["--all", "destroy", "Load_Balancer"]).await.unwrap();
+    eventually("the second begins", SOON, async || second.committer.begin(&second.term).await).await.unwrap();
 }
 
 #[tokio::test]
@@ -205,7 +233,7 @@ async fn a_hung_server_leaves_an_unknown_outcome_and_the_next_look_finds_what_be
         .unwrap();
     assert!(process.plan(&owner).is_empty(), "the row is seen, so that it is neither made twice nor left behind");
     let epoch = server.nbctl(["get", "NB_Global", ".", "external_ids:groundcrew-epoch-c1"]).await.unwrap();
-    assert_ne!(epoch.trim().trim_matches('"'), "1/a", "a write that is still on its way would pass its guard");
+    assert_ne!(epoch.trim().trim_matches('"'), "1/a c", "a write that is still on its way would pass its guard");
 }
 
 /// A change that the server does not answer yet, and behind it one more than enough for a transaction to be put together ahead.

@@ -17,6 +17,7 @@ mod leftovers;
 mod operators;
 mod realised;
 mod repair;
+mod rivals;
 mod serving;
 mod sharing;
 mod take_over;
