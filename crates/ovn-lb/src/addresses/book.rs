@@ -437,10 +437,14 @@ impl Book {
     /// This owner uses nothing any more. What is left to write is told by [`Book::pending`] for each of these.
     pub(crate) fn leave(&mut self, owner: &Owner, now: Moment) -> BTreeSet<EipKey> {
         let used = self.by_service.get(&owner.key).cloned().unwrap_or_default();
-        // Whatever their names are: a tenant can write marks of ours on an `EIp` of his own.
-        let made = self.of_namespace(&owner.key.namespace).filter(|(_, holding)| holding.made_for() == Some(owner));
-        let mut left: BTreeSet<_> = made.map(|(key, _)| key.clone()).chain(used).collect();
-        left.retain(|key| self.holdings.get(key).is_some_and(|holding| holding.is_left_by(owner)));
+        let own = [Family::V4, Family::V6].map(|family| EipKey::of(owner, family));
+        let is_left = |key: &EipKey| self.holdings.get(key).is_some_and(|holding| holding.is_left_by(owner));
+        let mut left: BTreeSet<_> = used.into_iter().chain(own).filter(is_left).collect();
+        if left.is_empty() {
+            // Whatever their names are: a tenant can write marks of ours on an `EIp` of his own.
+            let made = self.of_namespace(&owner.key.namespace).filter(|(_, holding)| holding.made_for() == Some(owner));
+            left = made.map(|(key, _)| key.clone()).filter(is_left).collect();
+        }
         left.retain(|key| self.part(key, owner, now));
         left
     }
