@@ -113,8 +113,7 @@ impl Court {
         let server = if known.iter().any(|name| name == "_Server") {
             // A converted or removed database then ends the monitor instead of the connection.
             ask(&mut link, "set_db_change_aware", &json!([true])).await?;
-            let columns = Server::columns(self.config.leader_only);
-            let request = json!(["_Server", SERVER_MONITOR, {"Database": [{"columns": columns}]}]);
+            let request = json!(["_Server", SERVER_MONITOR, {"Database": [{"columns": Server::COLUMNS}]}]);
             let reply = ask(&mut link, "monitor_cond", &request).await?;
             let mut server = Server::default();
             apply(&reply, &mut server, &mut Touched::default()).map_err(|error| Cause::Protocol(error.to_string()))?;

@@ -13,7 +13,7 @@ crate::table! {
         pub(crate) connected: bool,
         pub(crate) leader: bool,
         pub(crate) cid: Option<Uuid>,
-        // Moves with each commit: only where members of any standing are used is it worth a notification.
+        // Moves with each commit, before the commit is answered: so it tells of a member that has not come to it.
         pub(crate) index: Option<i64>,
     }
 }
@@ -33,13 +33,7 @@ pub(crate) struct Progress {
 }
 
 impl Server {
-    pub(crate) fn columns(leader_only: bool) -> Vec<&'static str> {
-        let mut columns = vec!["name", "model", "connected", "leader", "cid"];
-        if !leader_only {
-            columns.push("index");
-        }
-        columns
-    }
+    pub(crate) const COLUMNS: [&str; 6] = ["name", "model", "connected", "leader", "cid", "index"];
 
     fn database(&self, name: &str) -> Option<&ServedDatabase> {
         self.databases.iter().map(|(_, row)| row.as_ref()).find(|row| &*row.name == name)
@@ -67,7 +61,8 @@ impl Server {
         if config.leader_only && !row.leader {
             return Err(Cause::NotLeader);
         }
-        if here.cid == seen.cid && !config.leader_only && here.index < seen.index {
+        // A leader too: it calls itself so before it has applied all that was committed under the one before it.
+        if here.cid == seen.cid && here.index < seen.index {
             return Err(Cause::Stale { index: here.index, seen: seen.index });
         }
         Ok(here)
@@ -101,7 +96,9 @@ mod tests {
         assert!(matches!(member(false, true, 5).judge("db", &leader_only, seen), Err(Cause::NotLeader)));
         assert!(member(false, true, 5).judge("db", &any, seen).is_ok());
         assert!(matches!(member(true, false, 5).judge("db", &any, seen), Err(Cause::NotConnected)));
-        assert!(matches!(member(false, true, 4).judge("db", &any, seen), Err(Cause::Stale { index: 4, seen: 5 })));
+        for (member, config) in [(member(false, true, 4), &any), (member(true, true, 4), &leader_only)] {
+            assert!(matches!(member.judge("db", config, seen), Err(Cause::Stale { index: 4, seen: 5 })));
+        }
         assert!(matches!(member(true, true, 5).judge("other", &any, seen), Err(Cause::NoDatabase { .. })));
         let pinned = Config::new([]).cluster(Uuid::from_u128(9));
         assert!(matches!(member(true, true, 5).judge("db", &pinned, seen), Err(Cause::OtherCluster { .. })));
@@ -128,8 +125,27 @@ mod tests {
 
     #[test]
     fn another_cluster_starts_at_its_own_index() {
-        let any = Config::new([]).any_member();
         let seen = Progress { cid: Some(Uuid::from_u128(77)), index: 500 };
-        assert!(member(false, true, 4).judge("db", &any, seen).is_ok());
+        for config in [Config::new([]), Config::new([]).any_member()] {
+            let here = member(true, true, 4).judge("db", &config, seen).unwrap();
+            assert_eq!(here, Progress { cid: Some(Uuid::from_u128(1)), index: 4 });
+        }
+    }
+
+    #[test]
+    fn a_server_of_its_own_has_no_index_to_be_behind_with() {
+        let mut server = Server::default();
+        let row = ServedDatabase {
+            name: "db".into(),
+            model: "standalone".into(),
+            connected: true,
+            leader: true,
+            cid: None,
+            index: None,
+        };
+        server.databases.put(Uuid::from_u128(2), row);
+        for seen in [Progress::default(), Progress { cid: Some(Uuid::from_u128(1)), index: 500 }] {
+            assert_eq!(server.judge("db", &Config::new([]), seen).unwrap(), Progress::default());
+        }
     }
 }

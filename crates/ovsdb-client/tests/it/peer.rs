@@ -22,7 +22,7 @@ ovsdb_client::database! {
     pub(crate) struct Things = "Things" { pub(crate) things: Thing }
 }
 
-/// A server in the test's hands. It has one table and no `_Server`, as old servers do not.
+/// A server in the test's hands. It has one table, and no `_Server` unless it leads a cluster: old servers have none.
 struct Peer {
     listener: TcpListener,
     endpoint: String,
@@ -42,7 +42,8 @@ impl Peer {
     }
 
     async fn accept(&self) -> Visitor {
-        let (read, writer) = tokio::io::split(soon(self.listener.accept()).await.unwrap().0);
+        let (stream, _) = soon(self.listener.accept()).await.unwrap();
+        let (read, writer) = tokio::io::split(stream);
         Visitor { reader: FrameReader::new(read, usize::MAX), writer }
     }
 
@@ -50,17 +51,25 @@ impl Peer {
     async fn accept_to_monitor(&self) -> (Visitor, Value) {
         let mut visitor = self.accept().await;
         visitor.answer("list_dbs", json!(["Things"])).await;
-        visitor.answer("get_schema", schema()).await;
-        let request = visitor.request().await;
+        let request = visitor.until_monitor().await;
         (visitor, request)
     }
 
     /// Accepts a client and gives it one thing of this name.
     async fn accept_to_sync(&self, name: &str) -> Visitor {
         let (mut visitor, request) = self.accept_to_monitor().await;
+        visitor.sync(&request, name).await;
         visitor
-            .reply(&request, json!([false, Uuid::nil(), things(json!({thing(1): {"initial": {"name": name}}}))]))
-            .await;
+    }
+
+    /// Accepts a client as the leader of a cluster, that far in its log.
+    async fn accept_as_leader(&self, cid: u128, index: i64) -> Visitor {
+        let mut visitor = self.accept().await;
+        visitor.answer("list_dbs", json!(["Things", "_Server"])).await;
+        visitor.answer("set_db_change_aware", json!({})).await;
+        let cid = json!(["uuid", Uuid::from_u128(cid)]);
+        let row = json!({"name": "Things", "model": "clustered", "connected": true, "leader": true, "cid": cid, "index": index});
+        visitor.answer("monitor_cond", json!({"Database": {thing(99): {"initial": row}}})).await;
         visitor
     }
 }
@@ -75,6 +84,16 @@ impl Visitor {
             }
             self.reply(&request, json!([])).await;
         }
+    }
+
+    async fn until_monitor(&mut self) -> Value {
+        self.answer("get_schema", schema()).await;
+        self.request().await
+    }
+
+    async fn sync(&mut self, request: &Value, name: &str) {
+        let rows = things(json!({thing(1): {"initial": {"name": name}}}));
+        self.reply(request, json!([false, Uuid::nil(), rows])).await;
     }
 
     async fn answer(&mut self, method: &str, result: Value) {
@@ -395,6 +414,38 @@ async fn a_peer_that_accepts_and_says_nothing_is_tried_again_with_pauses() {
     // 100, 200, 400 and 800 ms, each cut by half at most.
     assert!(started.elapsed() > Duration::from_millis(700), "{:?}", started.elapsed());
     accepting.abort();
+}
+
+#[tokio::test]
+async fn a_leader_that_has_not_come_to_what_was_seen_is_waited_for() {
+    let peer = Peer::new().await;
+    let replica = open(&peer);
+    let mut visitor = peer.accept_as_leader(1, 5).await;
+    let request = visitor.until_monitor().await;
+    visitor.sync(&request, "acknowledged").await;
+    named(&replica, &["acknowledged"]).await;
+    let further = json!({"Database": {thing(99): {"modify": {"index": 7}}}});
+    visitor.send(&json!({"id": null, "method": "update2", "params": ["_server", further]})).await;
+    // What is read after it was sent after it.
+    visitor.send(&json!({"id": null, "method": "update3", "params": ["replica", Uuid::nil(), things(json!({thing(2): {"insert": {"name": "too"}}}))]})).await;
+    named(&replica, &["acknowledged", "too"]).await;
+    drop(visitor);
+
+    // It leads, and has yet to commit what its predecessor has acknowledged.
+    let mut visitor = peer.accept_as_leader(1, 6).await;
+    failed_with(&replica, |cause| matches!(cause, Cause::Stale { index: 6, seen: 7 })).await;
+    let further = json!({"Database": {thing(99): {"modify": {"index": 8}}}});
+    visitor.send(&json!({"id": null, "method": "update2", "params": ["_server", further]})).await;
+    let request = visitor.until_monitor().await;
+    visitor.sync(&request, "kept").await;
+    named(&replica, &["kept"]).await;
+    drop(visitor);
+
+    // A cluster that was built anew counts anew.
+    let mut visitor = peer.accept_as_leader(2, 1).await;
+    let request = visitor.until_monitor().await;
+    visitor.sync(&request, "built anew").await;
+    named(&replica, &["built anew"]).await;
 }
 
 #[tokio::test]
