@@ -50,6 +50,10 @@ impl<D: Database> Keeper<D> {
         loop {
             let next_beat = sync_by.map_or(pulse.next(), |by| by.min(pulse.next()));
             tokio::select! {
+                biased;
+                better = better(&mut race) => return Ok(better),
+                () = lock_registry.changed.notified() => locks.reconcile(&caller)?,
+                // Before the clock: if we stood still, what has come meanwhile says that the server did not.
                 message = active.link.message() => {
                     let message = caller.route(message?)?;
                     pulse.heard();
@@ -57,14 +61,7 @@ impl<D: Database> Keeper<D> {
                         self.handle(message, &caller, &mut active.server, &mut locks)?;
                     }
                 }
-                () = sleep_until(next_beat) => {
-                    if sync_by.is_some_and(|by| by <= Instant::now()) {
-                        return Err(Cause::Timeout(self.court.config.sync));
-                    }
-                    pulse.beat(active.link.received(), &caller)?;
-                }
-                better = better(&mut race) => return Ok(better),
-                () = lock_registry.changed.notified() => locks.reconcile(&caller)?,
+                () = sleep_until(next_beat) => pulse.beat(active.link.received(), &caller)?,
             }
 
             if self.follower.is_live() {
@@ -72,7 +69,12 @@ impl<D: Database> Keeper<D> {
                     self.court.praise(active.at);
                     locks.reconcile(&caller)?;
                 }
-            } else if sync_by.is_none() {
+            } else if let Some(by) = sync_by {
+                // Also between messages without end.
+                if by <= Instant::now() {
+                    return Err(Cause::Timeout(self.court.config.sync));
+                }
+            } else {
                 sync_by = Some(Instant::now() + self.court.config.sync);
                 self.state.send_replace(State::Syncing { endpoint: caller.endpoint.clone() });
             }

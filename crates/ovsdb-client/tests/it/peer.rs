@@ -43,6 +43,8 @@ impl Peer {
 
     async fn accept(&self) -> Visitor {
         let (stream, _) = soon(self.listener.accept()).await.unwrap();
+        // What is sent is there.
+        stream.set_nodelay(true).unwrap();
         let (read, writer) = tokio::io::split(stream);
         Visitor { reader: FrameReader::new(read, usize::MAX), writer }
     }
@@ -446,6 +448,30 @@ async fn a_leader_that_has_not_come_to_what_was_seen_is_waited_for() {
     let request = visitor.until_monitor().await;
     visitor.sync(&request, "built anew").await;
     named(&replica, &["built anew"]).await;
+}
+
+#[tokio::test]
+async fn what_came_while_we_stood_still_is_read_before_the_server_is_called_silent() {
+    let peer = Peer::new().await;
+    let dead_after = 10 * PATIENCE;
+    let replica = open_for(&peer, dead_after);
+    let mut visitor = peer.accept_to_sync("0").await;
+    named(&replica, &["0"]).await;
+    for n in 1..=20 {
+        let name = n.to_string();
+        let update = things(json!({thing(1): {"modify": {"name": name}}}));
+        tokio::time::pause();
+        // It looks whether anything came since its last look, as it does when nothing is said.
+        tokio::time::advance(Duration::from_secs(1)).await;
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        visitor.send(&json!({"id": null, "method": "update3", "params": ["replica", Uuid::nil(), update]})).await;
+        tokio::time::advance(dead_after).await;
+        tokio::time::resume();
+        named(&replica, &[&name]).await;
+        assert_eq!(replica.client().counters().disconnects, 0);
+    }
 }
 
 #[tokio::test]
