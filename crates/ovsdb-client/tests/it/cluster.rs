@@ -8,13 +8,8 @@ use std::time::Duration;
 use groundcrew_testkit::ovn::Northbound as Server;
 use groundcrew_testkit::proxy::Proxy;
 use groundcrew_testkit::{Signal, eventually};
-use ovsdb_client::codec::FrameReader;
 use ovsdb_client::ops::Mutator;
 use ovsdb_client::{Cause, Client, Op, Replica, Rows, State, TransactError, Uuid};
-use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::Instant;
 
 use crate::nb::{Northbound, PATIENCE, config, in_time, names, new_lb, soon, touched, until, until_state};
@@ -31,18 +26,22 @@ async fn behind_a_proxy() -> (Server, Proxy, Replica<Northbound>) {
 /// must.
 async fn write(client: &Client, name: &str) -> Uuid {
     let id = Uuid::new_v4();
+    write_as(client, id, name).await;
+    id
+}
+
+async fn write_as(client: &Client, id: Uuid, name: &str) {
     soon(async {
         loop {
             match client.transact(&[new_lb(id, name)], in_time()).await {
                 Ok(_) => return,
                 Err(TransactError::Rejected { error, .. }) if error == "duplicate uuid" => return,
-                Err(TransactError::Unknown { .. }) => {}
+                Err(TransactError::Unknown { .. } | TransactError::NotSent { .. }) => {}
                 Err(error) => panic!("{error}"),
             }
         }
     })
     .await;
-    id
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,42 +89,6 @@ async fn a_long_absence_is_a_full_resync_and_the_old_state_stays_until_the_new_i
     assert_eq!(replica.client().counters().resyncs_no_history, 1);
 }
 
-/// Tells when a member leads: a plain socket to each, that reads what the member says about itself.
-struct Election(Vec<(usize, FrameReader<OwnedReadHalf>, OwnedWriteHalf)>);
-
-impl Election {
-    async fn watch(server: &Server) -> Self {
-        let request = json!({"id": 0, "method": "monitor_cond", "params": ["_Server", "election", {
-            "Database": [{"columns": ["leader"], "where": [["name", "==", "OVN_Northbound"]]}],
-        }]});
-        let mut members = Vec::new();
-        for n in 0..server.members() {
-            let (read, mut write) = TcpStream::connect(server.tcp_address(n)).await.unwrap().into_split();
-            write.write_all(request.to_string().as_bytes()).await.unwrap();
-            members.push((n, FrameReader::new(read, usize::MAX), write));
-        }
-        Self(members)
-    }
-
-    /// When another member came to lead. To be run beside whatever else is done: who does not answer is hung up on.
-    async fn leader_but(self, old: usize) -> Instant {
-        let leads = self.0.into_iter().filter(|(n, ..)| *n != old).map(|(_, mut reader, mut write)| {
-            Box::pin(async move {
-                loop {
-                    let message: Value = serde_json::from_str(reader.next().await.unwrap().text()).unwrap();
-                    if message["method"] == "echo" {
-                        let answer = json!({"id": message["id"], "result": message["params"], "error": null});
-                        write.write_all(answer.to_string().as_bytes()).await.unwrap();
-                    } else if message.to_string().contains(r#""leader":true"#) {
-                        return Instant::now();
-                    }
-                }
-            })
-        });
-        futures::future::select_all(leads).await.0
-    }
-}
-
 /// Writes one row after the other and remembers what it was told. An open end is looked into, as every caller must.
 #[derive(Default)]
 struct Told {
@@ -156,25 +119,11 @@ async fn write_steadily(client: Client, stop: Arc<AtomicBool>) -> Told {
     told
 }
 
-/// The bar is a second, on a machine that does not stand still just then: who misses it has two more tries.
 async fn leader_lost_under_a_steady_writer(signal: Signal) {
-    let mut missed = Vec::new();
-    while missed.len() < 3 {
-        let took = lose_the_leader(signal).await;
-        if took < Duration::from_secs(1) {
-            return;
-        }
-        missed.push(took);
-    }
-    panic!("reads resumed {missed:?} after the new leader was there");
-}
-
-/// How long it took from the new leader to reads that go on.
-async fn lose_the_leader(signal: Signal) -> Duration {
     let mut server = Server::cluster(3).await.unwrap();
     let old = server.leader().await.unwrap();
-    let election = tokio::spawn(Election::watch(&server).await.leader_but(old));
-    let replica: Replica<Northbound> = Replica::open(config(&server.remotes()));
+    // For ever, by the measure of a test: that a silent leader is left proves that another was found.
+    let replica: Replica<Northbound> = Replica::open(config(&server.remotes()).dead_after(Duration::from_mins(5)));
     soon(replica.synced()).await;
     let stop = Arc::new(AtomicBool::new(false));
     let writer = tokio::spawn(write_steadily(replica.client().clone(), Arc::clone(&stop)));
@@ -195,14 +144,10 @@ async fn lose_the_leader(signal: Signal) -> Duration {
         Signal::SIGSTOP => server.signal(old, signal).unwrap(),
         _ => server.stop(old, signal).await.unwrap(),
     }
-    let stopped = Instant::now();
-    // One that came to lead of its own accord was there before.
-    let there = soon(election).await.unwrap().max(stopped);
     let had = replica.snapshot().load_balancers.len();
     let endpoint = server.tcp(old);
     until_state(&replica, |state| matches!(state, State::InSync { endpoint: at } if at.to_string() != endpoint)).await;
     until(&replica, |now| now.load_balancers.len() > had).await;
-    let took = there.elapsed();
 
     let goal = replica.snapshot().load_balancers.len() + 20;
     until(&replica, |now| now.load_balancers.len() > goal).await;
@@ -235,8 +180,6 @@ async fn lose_the_leader(signal: Signal) -> Duration {
     assert_eq!(global.nb_cfg, i64::try_from(rows.len()).unwrap(), "a write was applied twice");
     let ours = replica.snapshot();
     assert!(ours.load_balancers.iter().eq(truth.load_balancers.iter()), "the replica is not what the server has");
-    eprintln!("{signal}: reads resumed {took:?} after the new leader, {} writes, {} open", rows.len(), told.open);
-    took
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -285,11 +228,7 @@ async fn a_lost_quorum_is_said_and_survived() {
     }
     until_state(&replica, |state| matches!(state, State::InSync { .. })).await;
     // It may have been applied meanwhile; a repetition finds out and never makes a second row.
-    match replica.client().transact(&[new_lb(attempt, "hangs")], in_time()).await {
-        Ok(_) => {}
-        Err(TransactError::Rejected { error, .. }) => assert_eq!(error, "duplicate uuid"),
-        Err(error) => panic!("{error}"),
-    }
+    write_as(replica.client(), attempt, "hangs").await;
     until(&replica, |now| names(now) == ["hangs".into(), "kept".into()]).await;
 }
 

@@ -8,7 +8,7 @@ use groundcrew_testkit::ovn::{Northbound as Server, Relay, schema};
 use groundcrew_testkit::proxy::Proxy;
 use groundcrew_testkit::{Scratch, Signal, eventually};
 use ovsdb_client::{Cause, Client, ConnectError, Database, Op, Replica, Row, Rows, State, TransactError, Uuid};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::nb::{Global, LoadBalancer, Northbound, PATIENCE, config, in_time, names, new_lb, soon, until, until_state};
 
@@ -61,7 +61,7 @@ async fn open() -> (Server, Replica<Northbound>) {
 
 /// The error at which a replica of these tables stands still.
 async fn error_of<D: Database + Default>(endpoints: &str) -> std::sync::Arc<ConnectError> {
-    let replica = Replica::<D>::open(config(endpoints));
+    let replica = Replica::<D>::open(config(endpoints).handshake_timeout(PATIENCE));
     let mut states = replica.client().watch_state();
     let state = soon(states.wait_for(|state| matches!(state, State::Disconnected { .. }))).await.unwrap().clone();
     match state {
@@ -193,30 +193,32 @@ async fn being_thrown_out_again_and_again_loses_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hung_server_leaves_a_write_open_that_lands_later_and_only_once() {
     let server = Server::standalone().await.unwrap();
-    // Each step of its end lasts for so long that it is seen, also by whoever looks late.
-    let patient = config(&server.tcp(0)).dead_after(Duration::from_secs(3)).handshake_timeout(Duration::from_secs(3));
-    let replica = Replica::<Northbound>::open(patient);
-    soon(replica.synced()).await;
+    // The kernel still accepts for it: one waits for the answer to its next handshake, and the other tries again and again.
+    let replica = Replica::<Northbound>::open(config(&server.tcp(0)).handshake_timeout(PATIENCE));
+    let hasty = Replica::<Northbound>::open(config(&server.tcp(0)).handshake_timeout(Duration::from_secs(1)));
     write(replica.client(), "before").await;
+    until(&hasty, |now| names(now) == ["before".into()]).await;
 
     server.signal(0, Signal::SIGSTOP).unwrap();
     let id = Uuid::new_v4();
-    let deadline = Instant::now() + Duration::from_secs(1);
-    let error = replica.client().transact(&[new_lb(id, "open")], deadline).await.unwrap_err();
+    let error = replica.client().transact(&[new_lb(id, "open")], in_time()).await.unwrap_err();
     assert!(matches!(error, TransactError::Unknown { .. }), "{error}");
     let state = until_state(&replica, |state| matches!(state, State::Disconnected { .. })).await;
     let State::Disconnected { error } = state else { unreachable!() };
     assert!(matches!(error.cause, Cause::Silent(_)), "{error}");
-    // The kernel still accepts for it, so this is the handshake that gets no answer.
     until_state(
-        &replica,
+        &hasty,
         |state| matches!(state, State::Disconnected { error } if matches!(error.cause, Cause::Timeout(_))),
     )
     .await;
-    assert_eq!(names(&replica.snapshot()), ["before".into()]);
+    for replica in [&replica, &hasty] {
+        assert_eq!(names(&replica.snapshot()), ["before".into()]);
+    }
 
     server.signal(0, Signal::SIGCONT).unwrap();
-    until(&replica, |now| names(now) == ["before".into(), "open".into()]).await;
+    for replica in [&replica, &hasty] {
+        until(replica, |now| names(now) == ["before".into(), "open".into()]).await;
+    }
     let again = replica.client().transact(&[new_lb(id, "open")], in_time()).await.unwrap_err();
     assert!(matches!(&again, TransactError::Rejected { error, .. } if error == "duplicate uuid"), "{again}");
 }

@@ -279,27 +279,6 @@ async fn a_configuration_without_endpoints_is_an_error_at_once() {
     assert!(matches!(&state, State::Disconnected { error } if matches!(error.cause, Cause::NoEndpoints)), "{state:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_idle_tcp_connection_outlives_the_probes_of_both_sides() {
-    let server = Server::standalone().await.unwrap();
-    // On this port the server asks after three seconds of silence and hangs up after six.
-    let port = groundcrew_testkit::ReservedPort::new().unwrap();
-    let remote = format!("ptcp:{}:127.0.0.1", port.number());
-    server.nbctl(["--inactivity-probe=3000", "set-connection", &remote]).await.unwrap();
-    server.appctl(0, ["ovsdb-server/add-remote", "db:OVN_Northbound,NB_Global,connections"]).await.unwrap();
-    // We never ask by ourselves, so that it must.
-    let quiet =
-        config(&format!("tcp:{}", port.address())).probe(crate::nb::PATIENCE).dead_after(2 * crate::nb::PATIENCE);
-    let replica: Replica<Northbound> = Replica::open(quiet);
-    soon(replica.synced()).await;
-    // Somebody who does not answer tells when the server's patience is over.
-    let mut mute = tokio::net::TcpStream::connect(port.address()).await.unwrap();
-    let asked = soon(tokio::io::copy(&mut mute, &mut tokio::io::sink())).await.unwrap();
-    assert!(asked > 0, "the server hung up without having asked");
-    replica.client().transact(&[new_lb(Uuid::new_v4(), "a")], in_time()).await.unwrap();
-    assert_eq!(replica.client().counters().disconnects, 0);
-}
-
 ovsdb_client::table! {
     /// Every pod has a switch port; few of them lead to a router.
     struct RouterPeer = "Logical_Switch_Port" where r#type == "router" {

@@ -8,10 +8,10 @@ use groundcrew_testkit::pki::Authority;
 use groundcrew_testkit::process::Process;
 use ovsdb_client::{Cause, ConnectError, Replica, State, Tls, Uuid};
 
-use crate::nb::{Northbound, config, in_time, new_lb, soon};
+use crate::nb::{Northbound, PATIENCE, config, in_time, new_lb, soon};
 
 async fn error_with(server: &Server, tls: Option<Tls>) -> Arc<ConnectError> {
-    let config = config(&server.ssl(0).unwrap());
+    let config = config(&server.ssl(0).unwrap()).handshake_timeout(PATIENCE);
     let replica = Replica::<Northbound>::open(match tls {
         Some(tls) => config.tls(tls),
         None => config,
