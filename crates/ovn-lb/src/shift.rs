@@ -513,10 +513,10 @@ mod tests {
         {
             assert_eq!(is_older(&before, &after), label == "database_restored");
             let (_, evidence) = evidence();
-            let restored = is_older(&before, &after).then(Moment::now);
-            *lock(&evidence.restored) = restored;
-            assert_eq!(evidence.cause(&round(Moment::now())).label, label);
-            let later = Moment::now() + Duration::from_secs(10);
+            let now = Moment::now();
+            *lock(&evidence.restored) = is_older(&before, &after).then_some(now);
+            assert_eq!(evidence.cause(&round(now)).label, label);
+            let later = now + Duration::from_mins(1);
             assert_eq!(evidence.cause(&round(later)).label, "unknown_writer", "it is long over");
         }
         let mut rebuilt = Northbound::default();

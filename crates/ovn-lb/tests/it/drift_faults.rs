@@ -112,6 +112,9 @@ async fn what_was_changed_while_nobody_ran_is_told_and_only_new_wishes_are_carri
     until_found(&controller, "options", 1).await;
     let carried_out = "the new wish is carried out";
     project.until_nbctl(&northbound, &list, carried_out, |said| said.contains("10.1.0.42:8080")).await;
+    // Once more: what would be undone is undone by then.
+    project.endpoints("moved", 8080, &["10.1.0.43"]).await;
+    project.until_nbctl(&northbound, &list, carried_out, |said| said.contains("10.1.0.43:8080")).await;
     let now = picture(&northbound).await;
     assert!(now.contains("reject=\"false\"") && !now.contains(&gone), "{now}");
     controller.stop().await;

@@ -4,7 +4,7 @@ use groundcrew_testkit::ovn::Northbound;
 use groundcrew_testkit::ovn::lab::{ROUTER, SWITCH};
 use serde_json::json;
 
-use crate::data_path::{World, url};
+use crate::data_path::{World, reaches};
 use crate::drift::until_found;
 use crate::harness::Project;
 
@@ -34,7 +34,7 @@ async fn through_a_group_clients_outside_and_inside_are_served() {
     .await;
     let vip = world.serve("web", json!({})).await[0];
     for client in [world.lab.client(), world.lab.pod(2)] {
-        assert!(client.get(&url(vip)).await.is_ok(), "{}", client.name());
+        reaches(client, vip, "through the group").await;
     }
     let northbound = world.lab.northbound();
     assert_eq!(members(northbound, "Logical_Router", ROUTER).await, "");

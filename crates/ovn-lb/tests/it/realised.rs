@@ -25,16 +25,18 @@ async fn a_database_without_northd_costs_one_wait_and_every_service_says_so() {
     let northbound = project.northbound().await;
     project.pool(16).await;
     let controller = project.controller(&northbound).await;
-    let mut quickest = Duration::MAX;
+    let mut took = Vec::new();
     for n in 0..12 {
         let (name, started) = (format!("web{n}"), Instant::now());
         project.served(&name).await;
         let (status, message) = project.until(&name, "the condition", realised).await;
-        quickest = quickest.min(started.elapsed());
+        took.push(started.elapsed());
         assert_eq!(status, "Unknown");
         assert!(message.contains("northd"), "{message}");
     }
-    assert!(quickest < Duration::from_secs(2), "each of twelve waited two seconds");
+    // The first has waited for two seconds, whatever else takes long here.
+    let quickest = *took[1..].iter().min().unwrap();
+    assert!(quickest + Duration::from_secs(1) < took[0], "the others waited, too: {took:?}");
     let bumps = northbound.nbctl(["get", "NB_Global", ".", "nb_cfg"]).await.unwrap();
     let commits = controller.metric("groundcrew_ovn_commits_total{outcome=\"ok\"}").await;
     assert_eq!(bumps.trim(), format!("{commits}"), "one bump a transaction");

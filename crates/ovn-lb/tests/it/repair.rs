@@ -206,6 +206,8 @@ async fn while_its_router_is_there_twice_or_gone_a_service_stays_closed_to_whom_
     let said = project.until_nbctl(&northbound, &["lb-list"], "what is inside is served", is_there).await;
     assert!(!said.contains("10.2.0.42"), "the row is still on that router: {said}");
     project.endpoints("web", 8080, &["10.1.0.41", "10.2.0.41"]).await;
+    let is_back = |said: &str| said.contains("10.1.0.41:8080");
+    project.until_nbctl(&northbound, &["lb-list"], "it is as before", is_back).await;
     northbound.nbctl(["set", "Logical_Router", uuid.trim(), &format!("name={router}")]).await.unwrap();
     project.until_reason("web", "BackendOutsideProject").await;
     assert_eq!(guards().await, before);
