@@ -1,7 +1,5 @@
 //! kube-ovn's start-up collection: seen, named, and survived.
 
-use std::time::{Duration, Instant};
-
 use crate::harness::Project;
 
 #[tokio::test]
@@ -17,7 +15,7 @@ async fn a_collection_is_named_with_its_remedy_and_everything_comes_back() {
     let watcher = project.watcher(&[]).await;
     watcher.until_watches(4).await;
 
-    project.lease("kube-ovn-controller-2").await;
+    project.new_leader(&watcher, "kube-ovn-controller-2").await;
     watcher.until_metric("groundcrew_watcher_vigil_bool", |on| on > 0.5).await;
     project.collect().await;
     for (name, address) in &addresses {
@@ -119,13 +117,12 @@ async fn a_restart_is_noticed_by_a_new_pod_by_a_restart_count_and_by_the_lease()
     watcher.until_watches(1).await;
     let (changes, comparisons) =
         ("groundcrew_watcher_kube_ovn_changes_total", "groundcrew_watcher_full_comparisons_total");
-    assert!(watcher.metric(changes).await < 0.5, "what was there before is no news");
+    assert!(watcher.kube_ovn_changes().await < 0.5, "what was there before is no news");
+    project.restarted(&watcher, "controller-a").await;
+    let so_far = watcher.kube_ovn_changes().await;
     project.pod("controller-b", 0).await;
-    watcher.until_metric(changes, |n| n > 0.5).await;
-    project.pod("controller-a", 1).await;
-    watcher.until_metric(changes, |n| n > 1.5).await;
-    project.lease("controller-b").await;
-    watcher.until_metric(changes, |n| n > 2.5).await;
+    watcher.until_metric(changes, |n| n > so_far + 0.5).await;
+    project.new_leader(&watcher, "controller-b").await;
     // The usual pace is an hour; now it is a second, until the collection.
     let before = watcher.metric(comparisons).await;
     watcher.until_metric(comparisons, |n| n > before + 1.5).await;
@@ -142,10 +139,9 @@ async fn every_wait_is_short_enough_for_an_outage() {
     let project = Project::new("quick").await;
     let address = project.served("web").await;
     let _manager = project.manager().await;
-    let watcher = project.watcher(&["--settle-time", "20s"]).await;
+    // Whoever settled for what nothing explains would do so until long after the test.
+    let watcher = project.watcher(&["--settle-time", "1h"]).await;
     watcher.until_watches(1).await;
-    let started = Instant::now();
     project.nbctl(&["lb-del", &project.row("web")]).await;
     project.until_whole("web", &address).await;
-    assert!(started.elapsed() < Duration::from_secs(10), "no settling for what nothing explains");
 }

@@ -26,6 +26,11 @@ use crate::manager::{self, Manager};
 /// Generous: a loaded two-core machine, not the watcher, decides how long things take here.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
+/// What a watcher that looks needs to see something. When it is over, it is shown once more.
+const SHORTLY: Duration = Duration::from_secs(2);
+
+const KUBE_OVN_CHANGES: &str = "groundcrew_watcher_kube_ovn_changes_total";
+
 /// What kube-ovn keeps of its own for one VPC.
 pub(crate) const NATIVE: [&str; 6] = [
     "vpc-x-tcp-load",
@@ -95,6 +100,20 @@ impl Watcher {
         })
         .await
         .unwrap();
+    }
+
+    /// How often it has seen kube-ovn-controller restart or change its leader.
+    pub(crate) async fn kube_ovn_changes(&self) -> f64 {
+        self.metric(KUBE_OVN_CHANGES).await
+    }
+
+    async fn until_kube_ovn_changes(&self, so_far: f64, within: Duration) -> anyhow::Result<()> {
+        eventually(KUBE_OVN_CHANGES, within, async || {
+            let now = metric(self.admin, KUBE_OVN_CHANGES).await?;
+            anyhow::ensure!(now > so_far + 0.5, "it is {now}");
+            Ok(())
+        })
+        .await
     }
 
     /// Waits until so many Services were seen as they should be.
@@ -351,6 +370,32 @@ impl Project {
             Api::namespaced(self.client.clone(), &self.namespace);
         let params = PatchParams::apply("test").force();
         leases.patch("kube-ovn-controller", &params, &Patch::Apply(lease)).await.unwrap();
+    }
+
+    /// Another leader, seen by the watcher. The one that it finds when it comes is no news to it, so the Lease is given back and
+    /// taken until it is.
+    pub(crate) async fn new_leader(&self, watcher: &Watcher, holder: &str) {
+        let so_far = watcher.kube_ovn_changes().await;
+        eventually("the watcher has seen the new leader", SOON, async || {
+            self.lease("").await;
+            self.lease(holder).await;
+            watcher.until_kube_ovn_changes(so_far, SHORTLY).await
+        })
+        .await
+        .unwrap();
+    }
+
+    /// A pod that the watcher has seen to restart. What it finds when it comes is no news to it, so it restarts until it is.
+    pub(crate) async fn restarted(&self, watcher: &Watcher, pod: &str) {
+        let so_far = watcher.kube_ovn_changes().await;
+        let mut restarts = 0;
+        eventually("the watcher has seen the restart", SOON, async || {
+            restarts += 1;
+            self.pod(pod, restarts).await;
+            watcher.until_kube_ovn_changes(so_far, SHORTLY).await
+        })
+        .await
+        .unwrap();
     }
 
     /// One of kube-ovn-controller's pods.

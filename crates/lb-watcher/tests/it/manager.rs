@@ -83,6 +83,12 @@ impl Manager {
         eventually(&format!("the manager was asked {times} times"), SOON, asked).await.unwrap();
     }
 
+    /// Tells whether it has done all that it was asked for.
+    pub(crate) fn is_done(&self) -> impl Fn() -> bool + use<> {
+        let (asked, done) = (self.asked.clone(), self.done.clone());
+        move || done.load(Ordering::Relaxed) == asked.load(Ordering::Relaxed)
+    }
+
     /// Waits until it has done all that it was asked for: a row may be whole before the last of its steps.
     pub(crate) async fn until_done(&self) {
         let done = async || match (self.done.load(Ordering::Relaxed), self.asked()) {

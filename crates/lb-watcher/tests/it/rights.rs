@@ -87,8 +87,7 @@ async fn the_documented_rights_are_enough_for_everything() {
     watcher.until_ready().await;
     watcher.until_metric("groundcrew_leader_leading_bool", |leads| leads > 0.5).await;
     watcher.until_watches(1).await;
-    project.lease("kube-ovn-controller-2").await;
-    watcher.until_metric("groundcrew_watcher_kube_ovn_changes_total", |n| n > 0.5).await;
+    project.new_leader(&watcher, "kube-ovn-controller-2").await;
     project.collect().await;
     project.until_whole("web", &address).await;
     watcher.until_repaired("row_missing", "kube_ovn_collection", 1.0).await;
