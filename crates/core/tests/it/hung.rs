@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use groundcrew_core::testing::MemoryCloud;
+use groundcrew_testkit::eventually;
 use serde_json::json;
 
 use crate::drift::{serve, until_told};
-use crate::harness::Lab;
+use crate::harness::{Lab, SOON};
 
 /// A little more than a look may take.
 const TOO_LONG: Duration = Duration::from_secs(61);
@@ -28,6 +29,15 @@ async fn a_service_on_which_the_cloud_hangs_is_told_and_tried_again_and_others_g
     lab.create("other", json!({}), json!({})).await;
     lab.until_served("other").await;
     assert_eq!(lab.cloud.unanswered(), 1, "it still waits for the first answer");
+    // The look at the other one is over, and no look that takes too long.
+    eventually("it is counted", SOON, async || {
+        match controller.metric("groundcrew_service_reconciles_total{outcome=\"ok\"}").await {
+            looks if looks > 0.5 => Ok(()),
+            looks => Err(looks),
+        }
+    })
+    .await
+    .unwrap();
 
     pass(TOO_LONG).await;
     assert_eq!(lab.until_reason("stuck", "ProviderUnavailable").await, "not done within 60 s");

@@ -5,8 +5,9 @@ use std::time::Duration;
 use groundcrew_core::key::ServiceKey;
 use groundcrew_core::provider::{ErrorKind, Owner, ProviderError};
 use groundcrew_core::testing::MemoryCloud;
-use groundcrew_testkit::eventually;
+use groundcrew_testkit::controller::get;
 use groundcrew_testkit::kube::is_told_by_us;
+use groundcrew_testkit::{ReservedPort, eventually};
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
@@ -342,7 +343,15 @@ async fn a_restart_writes_nothing() {
 async fn a_dry_run_shows_the_plan_and_writes_nothing() {
     let lab = Lab::new("dry").await;
     let before = lab.create("web", json!({}), json!({})).await;
-    let controller = lab.start(&["--dry-run"]).await;
+    let page = ReservedPort::new().unwrap();
+    let controller = lab.start(&["--dry-run", "--status-address", &page.address().to_string()]).await;
+    eventually("the plan is shown", SOON, async || {
+        let (_, shown) = get(page.address(), "/data.json").await?;
+        anyhow::ensure!(shown.contains("+ finalizer"), "{shown}");
+        Ok(())
+    })
+    .await
+    .unwrap();
     controller.stop().await;
     let after = lab.services().get("web").await.unwrap();
     assert_eq!(after.metadata.resource_version, before.metadata.resource_version);

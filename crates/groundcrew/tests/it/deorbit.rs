@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{anyhow, ensure};
@@ -30,6 +30,7 @@ use kube::api::{
 };
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, from_value, json};
+use tokio::time::{MissedTickBehavior, timeout};
 
 /// A Deorbit is about all of a cluster, so that each test has one of its own.
 const SOON: Duration = Duration::from_mins(2);
@@ -65,8 +66,10 @@ impl Cluster {
     }
 
     /// What a person types: the code, and what was said.
-    async fn type_(&self, mut command: Command) -> (i32, String, String) {
-        let said = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    async fn type_(&self, command: Command) -> (i32, String, String) {
+        let mut command = tokio::process::Command::from(command);
+        let running = command.stdin(Stdio::null()).kill_on_drop(true).output();
+        let said = timeout(SOON, running).await.unwrap().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         (said.status.code().unwrap(), text(said.stdout), text(said.stderr))
     }
@@ -154,17 +157,24 @@ async fn without_a_cloud_nothing_is_asked_for_and_what_was_asked_for_can_be_look
     assert_eq!((code, status.phase), (3, Phase::Pending), "{said}");
     // Whoever carries it out writes all the time how far it is.
     let theirs = deorbits.clone();
+    let (tell, mut written) = tokio::sync::watch::channel(0_u64);
     let writer = tokio::spawn(async move {
-        let mut written = 0_u64;
+        // It leaves room between two writes for somebody who looks and deletes what he saw.
+        let mut pace = tokio::time::interval(Duration::from_millis(20));
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let progress = |n: u64| Patch::Merge(json!({"status": {"message": n.to_string()}}));
-        while theirs.patch_status("deorbit", &PatchParams::default(), &progress(written)).await.is_ok() {
-            written += 1;
+        for n in 0.. {
+            pace.tick().await;
+            if theirs.patch_status("deorbit", &PatchParams::default(), &progress(n)).await.is_err() {
+                return;
+            }
+            tell.send_replace(n + 1);
         }
-        written
     });
+    timeout(SOON, written.wait_for(|written| *written > 0)).await.unwrap().unwrap();
     let (code, _, said) = typed(&["deorbit", "abort"]).await;
     assert_eq!(code, 0, "{said}");
-    assert!(writer.await.unwrap() > 0, "it has written");
+    writer.await.unwrap();
     assert!(said.contains("aborted") && deorbits.get_opt("deorbit").await.unwrap().is_none(), "{said}");
 
     // Too late.

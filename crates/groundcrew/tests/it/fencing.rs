@@ -1,7 +1,7 @@
 //! Two processes, one Lease, one OVN: after the epoch has moved, nothing of the old leader commits.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use groundcrew_testkit::controller::Controller;
 use groundcrew_testkit::{Signal, eventually};
@@ -13,10 +13,10 @@ use crate::lab::{Lab, SHORT_LEASE, SOON};
 const LEADING: &str = "groundcrew_leader_leading_bool";
 /// Where nobody may lose it but who is stopped. It is waited for.
 const LEASE: Duration = Duration::from_secs(8);
-/// How often a hand-over is tried: a busy machine makes one late, and none early.
-const TRIES: usize = 5;
+/// So long that only a release can explain that another one leads.
+const LONG_LEASE: Duration = Duration::from_hours(1);
 
-/// These measure time, so they do not run at once.
+/// They wait for leases that a busy machine may lose, so they do not run at once.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 /// The database's own log is the witness: once an epoch has begun, no transaction of an older one follows.
@@ -30,52 +30,35 @@ async fn assert_epochs_only_grow(lab: &Lab) {
 }
 
 #[tokio::test]
-async fn after_a_sigkill_the_successor_serves_within_the_lease_and_a_second() {
+async fn after_a_sigkill_the_successor_serves_when_the_lease_has_run_out() {
     let _alone = ONE_AT_A_TIME.lock().await;
-    let lab = Lab::with_lease("ovn-sigkill", SHORT_LEASE).await;
-    let mut leader = lab.start("first").await;
+    let lab = Lab::with_lease("ovn-sigkill", LEASE).await;
+    let leader = lab.start("first").await;
     lab.until_leads(&leader).await;
-    for tried in 1.. {
-        let follower = lab.start(&format!("heir-{tried}")).await;
-        let [before, after] = ["before", "after"].map(|when| format!("{when}-{tried}"));
-        lab.create(&before).await;
-        lab.until_served(&before).await;
+    let follower = lab.start("heir").await;
+    lab.create("before").await;
+    lab.until_served("before").await;
 
-        let killed = Instant::now();
-        leader.process.signal(Signal::SIGKILL).unwrap();
-        lab.create(&after).await;
-        lab.until_served(&after).await;
-        let took = killed.elapsed();
-        if took < SHORT_LEASE + Duration::from_secs(1) {
-            break;
-        }
-        assert!(tried < TRIES, "took {took:?}");
-        leader = follower;
-    }
+    lab.until_leads(&leader).await;
+    leader.process.signal(Signal::SIGKILL).unwrap();
+    lab.create("after").await;
+    lab.until_served("after").await;
+    lab.until_leads(&follower).await;
     assert_epochs_only_grow(&lab).await;
 }
 
 #[tokio::test]
-async fn after_a_sigterm_the_successor_serves_within_two_seconds() {
+async fn after_a_sigterm_the_successor_serves_long_before_the_lease_has_run_out() {
     let _alone = ONE_AT_A_TIME.lock().await;
-    let lab = Lab::new("ovn-sigterm").await;
-    let mut leader = lab.start("first").await;
+    let lab = Lab::with_lease("ovn-sigterm", LONG_LEASE).await;
+    let leader = lab.start("first").await;
     lab.until_leads(&leader).await;
-    for tried in 1.. {
-        let follower = lab.start(&format!("heir-{tried}")).await;
-        let after = format!("after-{tried}");
-        let asked = Instant::now();
-        leader.process.signal(Signal::SIGTERM).unwrap();
-        lab.create(&after).await;
-        lab.until_served(&after).await;
-        let took = asked.elapsed();
-        assert!(leader.process.wait_exit(SOON).await.unwrap().success(), "{}", leader.process.last_words());
-        if took.as_secs() < 2 {
-            break;
-        }
-        assert!(tried < TRIES, "took {took:?}");
-        leader = follower;
-    }
+    let follower = lab.start("heir").await;
+    leader.process.signal(Signal::SIGTERM).unwrap();
+    assert!(leader.process.wait_exit(SOON).await.unwrap().success(), "{}", leader.process.last_words());
+    lab.create("after").await;
+    lab.until_served("after").await;
+    lab.until_leads(&follower).await;
     assert_epochs_only_grow(&lab).await;
 }
 

@@ -179,8 +179,9 @@ async fn the_page_only_reads_loads_nothing_from_elsewhere_and_can_be_turned_off(
     let off = lab.spawn("off", |command| command.args(["--status-address", "off"]));
     eventually("it starts without the page", SOON, async || {
         ensure!(off.process.log().contains("ovn-lb starts"), "not yet");
-        let (code, _) = off.get("/healthz").await?;
-        ensure!(code == 200, "{code}");
+        // The page comes before it.
+        let (code, why) = off.get("/readyz").await?;
+        ensure!(code == 200, "{why}");
         Ok(())
     })
     .await
