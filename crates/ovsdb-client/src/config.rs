@@ -20,6 +20,7 @@ pub struct Config {
     pub(crate) handshake: Duration,
     pub(crate) sync: Duration,
     pub(crate) max_backoff: Duration,
+    pub(crate) restored_after: Duration,
 }
 
 impl Config {
@@ -38,6 +39,7 @@ impl Config {
             handshake: Duration::from_secs(5),
             sync: Duration::from_mins(1),
             max_backoff: Duration::from_secs(5),
+            restored_after: Duration::from_mins(1),
         }
     }
 
@@ -96,6 +98,14 @@ impl Config {
     #[must_use]
     pub fn sync_timeout(mut self, timeout: Duration) -> Self {
         self.sync = timeout;
+        self
+    }
+
+    /// How long a leader may be behind what was seen before it is believed all the same, one minute unless told. A new one
+    /// catches up within the time of an election; one that does not was put back from an older copy of its file.
+    #[must_use]
+    pub fn restored_after(mut self, behind: Duration) -> Self {
+        self.restored_after = behind;
         self
     }
 

@@ -11,8 +11,8 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use serde_json::json;
 use serde_json::value::RawValue;
-use tokio::time::{Instant, sleep, timeout};
-use tracing::debug;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tracing::{debug, warn};
 use uuid::Uuid;
 
 use super::server::{Progress, Server};
@@ -53,6 +53,8 @@ pub(super) struct Court {
 struct Pause {
     failures: u32,
     until: Option<Instant>,
+    /// Since when it leads and is behind what was seen. Asking a silent one anew does not end that.
+    behind: Option<Instant>,
 }
 
 impl Court {
@@ -132,7 +134,14 @@ impl Court {
         let mut told = false;
         loop {
             let Some(server) = &mut candidate.server else { return Ok(candidate) };
-            match server.judge(&self.database, &self.config, seen) {
+            let mut verdict = server.judge(&self.database, &self.config, seen);
+            let is_behind = self.config.leader_only && matches!(verdict, Err(Cause::Stale { .. }));
+            let restored = self.behind(candidate.at, is_behind).map(|since| since + self.config.restored_after);
+            if restored.is_some_and(|at| at <= Instant::now()) {
+                warn!(endpoint = %self.endpoint(candidate.at), "its leader stays behind what was read: taken for restored");
+                verdict = server.judge(&self.database, &self.config, Progress::default());
+            }
+            match verdict {
                 Ok(progress) => {
                     candidate.progress = progress;
                     return Ok(candidate);
@@ -146,12 +155,26 @@ impl Court {
             }
             let caller = Arc::clone(&candidate.link.caller);
             let silence = self.config.dead_after;
+            let silent = Instant::now() + silence;
             // A TCP server probes us within that time; a unix one may really have nothing to say, and asking anew is cheap.
-            let message = timeout(silence, candidate.link.message()).await.map_err(|_| Cause::Silent(silence))??;
+            let message = match timeout_at(restored.map_or(silent, |at| at.min(silent)), candidate.link.message()).await
+            {
+                Ok(message) => message?,
+                Err(_) if Instant::now() < silent => continue,
+                Err(_) => return Err(Cause::Silent(silence)),
+            };
             if let Some(Message::Notification { params, .. }) = caller.route(message)? {
                 update_server(server, params)?;
             }
         }
+    }
+
+    /// Since when an endpoint has been behind, if it is.
+    fn behind(&self, at: usize, is_behind: bool) -> Option<Instant> {
+        self.pause(at, |pause| {
+            pause.behind = is_behind.then(|| pause.behind.unwrap_or_else(Instant::now));
+            pause.behind
+        })
     }
 
     /// The endpoint is good: it starts afresh when it fails next.
@@ -165,6 +188,7 @@ impl Court {
         self.pause(at, |pause| {
             let full = most.min(FIRST_PAUSE * 2u32.saturating_pow(pause.failures.min(16)));
             pause.failures += 1;
+            pause.behind = pause.behind.filter(|_| matches!(cause, Cause::Silent(_)));
             // Half of it at random: many clients lose one server at the same moment.
             pause.until = Some(Instant::now() + full.mul_f64(0.5 + 0.5 * random()));
         });

@@ -449,6 +449,22 @@ async fn a_leader_that_has_not_come_to_what_was_seen_is_waited_for() {
 }
 
 #[tokio::test]
+async fn a_leader_that_stays_behind_was_put_back_from_an_older_file_and_is_believed() {
+    let peer = Peer::new().await;
+    let replica = Replica::<Things>::open(config(&peer.endpoint).restored_after(Duration::from_millis(200)));
+    let mut visitor = peer.accept_as_leader(1, 7).await;
+    let request = visitor.until_monitor().await;
+    visitor.sync(&request, "newer").await;
+    named(&replica, &["newer"]).await;
+    drop(visitor);
+    let mut visitor = peer.accept_as_leader(1, 3).await;
+    failed_with(&replica, |cause| matches!(cause, Cause::Stale { index: 3, seen: 7 })).await;
+    let request = visitor.until_monitor().await;
+    visitor.sync(&request, "older").await;
+    named(&replica, &["older"]).await;
+}
+
+#[tokio::test]
 async fn a_probe_of_the_server_is_answered() {
     let peer = Peer::new().await;
     let replica = open(&peer);
