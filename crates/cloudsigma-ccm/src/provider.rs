@@ -412,7 +412,10 @@ impl LoadBalancers for CloudSigma {
 
     fn beside(&self, owner: &Owner, _: Option<&str>) -> Beside {
         let shared = self.claims(owner).into_iter().filter(|(_, claim)| claim.owners.len() > 1);
-        Beside { services: shared.flat_map(|(_, claim)| claim.owners.into_values()).collect(), names: Vec::new() }
+        Beside {
+            services: shared.flat_map(|(_, claim)| claim.owners().collect::<Vec<_>>()).collect(),
+            names: Vec::new(),
+        }
     }
 
     async fn owned(&self) -> Result<Listing<Owned>, ProviderError> {

@@ -317,12 +317,17 @@ impl Addresses {
         self.lock().book.is_alone(owner)
     }
 
+    /// Whether an `EIp` has this address, and none says that it is this Service's.
+    pub(crate) fn is_anothers(&self, owner: &Owner, address: IpAddr) -> bool {
+        self.lock().book.is_anothers(owner, address)
+    }
+
     /// The addresses that `EIp`s say are this Service's, published or not.
     pub(crate) fn said_of(&self, owner: &Owner) -> Vec<IpAddr> {
         self.lock().book.said_of(owner)
     }
 
-    /// Whether this Service, which has published nothing, has an address that it leaves for another one.
+    /// Whether this Service has an address that it has not published and leaves for another one.
     pub(crate) fn is_to_move(&self, ask: &AddressAsk) -> bool {
         !self.lock().book.to_leave(ask).is_empty()
     }

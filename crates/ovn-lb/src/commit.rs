@@ -150,6 +150,11 @@ impl Committer {
         is_other.then(|| Error::OtherClass { epoch: seen.to_owned(), class: class.clone(), cluster: cluster.clone() })
     }
 
+    /// Whether this process has led.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.writer.epoch().is_some()
+    }
+
     /// A leader that began after us.
     pub(crate) fn rival(&self, nb: &Northbound) -> Option<Error> {
         let cluster = &self.writer.cluster;

@@ -59,7 +59,7 @@ pub(crate) enum Error {
     Fenced { epoch: String },
     #[error(
         "{epoch} leads in OVN while the lease here lasts, so nothing is written here: two ovn-lb of cluster {cluster} run, \
-         each with a Lease of its own. Stop one of them, or give both the same --lease-namespace"
+         each with a Lease of its own. Stop one of them and restart the other, or give both the same --lease-namespace"
     )]
     Rival { epoch: String, cluster: Arc<str> },
     #[error(

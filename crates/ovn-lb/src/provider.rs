@@ -325,7 +325,12 @@ impl LoadBalancers for Ovn {
         self.wish(want, &*self.view.now()?)?;
         if self.addresses.is_to_move(&want.ask) {
             // The row first, as in the end: the address that it leaves may be somebody else's soon.
-            self.settle(|_| Ok((Desired::nothing(want.owner(), &self.site), ())), term).await?;
+            let staying = Wanted { addresses: want.ask.current.clone(), ..want.clone() };
+            if staying.addresses.is_empty() {
+                self.settle(|_| Ok((Desired::nothing(want.owner(), &self.site), ())), term).await?;
+            } else {
+                self.settle(|nb| self.wish(&staying, nb), term).await?;
+            }
         }
         let held = match self.addresses.hold(&want.ask, term).await {
             Err(Error::SubnetNotConnected { .. }) => {
@@ -400,7 +405,8 @@ impl LoadBalancers for Ovn {
     async fn release_inherited(&self, owner: &Owner, addresses: &[IpAddr], term: &Term) -> Result<(), ProviderError> {
         // A change of its type takes away what it had published.
         let had: Vec<_> = addresses.iter().copied().chain(self.addresses.said_of(owner)).collect();
-        let steps = plan::discard(owner, &had, &*self.view.now()?)?;
+        let is_anothers = |address| self.addresses.is_anothers(owner, address);
+        let steps = plan::discard(owner, &had, is_anothers, &*self.view.now()?)?;
         if !steps.is_empty() {
             info!(service = %owner, rows = steps.len(), "taking away what kube-dc left for a Service that goes");
             self.committer.commit(steps, term).await?;
@@ -470,7 +476,8 @@ impl LoadBalancers for Ovn {
         }
         self.steer(want, &nb);
         if differences.is_empty() {
-            if is_safe && caveats.is_empty() && is_plain(want) && !self.site.take_over && self.site.group.is_none() {
+            let is_plain = is_plain(want) && self.addresses.is_alone(want.owner());
+            if is_safe && caveats.is_empty() && is_plain && !self.site.take_over && self.site.group.is_none() {
                 self.memos.note(&question);
             }
             Verdict::Same(self.reachable(want, caveats))

@@ -61,7 +61,8 @@ impl Rivals {
         let mut said = None;
         loop {
             if let Ok(nb) = self.view.now() {
-                if let Some(other) = self.committer.other_class(&nb) {
+                // Who has begun here is led away like by any other.
+                if let Some(other) = self.committer.other_class(&nb).filter(|_| !self.committer.has_begun()) {
                     error!("{other}");
                     return;
                 }

@@ -315,8 +315,8 @@ pub struct Living {
 /// Who uses an address together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Beside {
-    /// Its users.
-    pub services: Vec<ServiceKey>,
+    /// Its users, as far as it is known which Services they are.
+    pub services: Vec<Owner>,
     /// The names under which others may come to it.
     pub names: Vec<Arc<str>>,
 }

@@ -193,10 +193,11 @@ impl Cache {
         let Some(service) = state.services.get(key) else { return Vec::new() };
         let Beside { services, names } = (self.hints.beside)(&service.owner);
         let named = names.into_iter().map(|name| (key.namespace.clone(), Group::Named(name)));
-        let near = services.iter().filter_map(|key| state.services.get(key)).filter_map(|near| group_key(near));
+        let near =
+            services.iter().filter_map(|owner| state.services.get(&owner.key)).filter_map(|near| group_key(near));
         let groups: HashSet<_> = group_key(service).into_iter().chain(named).chain(near).collect();
         let members = groups.iter().filter_map(|group| state.groups.get(group)).flatten().cloned();
-        services.iter().cloned().chain(members).collect::<BTreeSet<_>>().into_iter().collect()
+        services.into_iter().map(|owner| owner.key).chain(members).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// A Service that we knew is gone; what it had outside must go too. Returns whom to wake, if it was known.

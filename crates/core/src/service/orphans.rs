@@ -62,7 +62,9 @@ impl Orphans {
         if !owned.complete {
             return plan;
         }
-        let due = self.since.iter().filter(|(_, since)| **since + caution.age <= now);
+        let mut due: Vec<_> = self.since.iter().filter(|(_, since)| **since + caution.age <= now).collect();
+        due.sort_by_key(|(_, since)| **since);
+        let due = due.into_iter();
         let used: HashSet<&Owner> = owned.items.iter().filter(|o| !o.unused).map(|o| &o.owner).collect();
         let (due, unused): (Vec<_>, Vec<_>) =
             due.map(|(owner, _)| owner.clone()).partition(|owner| used.contains(owner));
@@ -71,8 +73,11 @@ impl Orphans {
         } else {
             plan.release = due;
         }
-        // Whoever can make such things must not be able to stop the rest.
-        plan.release.extend(unused.into_iter().take(caution.limit));
+        // Whoever can make such things must not be able to stop the rest; nor must those of them that cannot go.
+        for owner in unused.into_iter().take(caution.limit) {
+            self.since.insert(owner.clone(), now);
+            plan.release.push(owner);
+        }
         plan
     }
 
@@ -136,6 +141,19 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_uses_and_cannot_go_keeps_no_other_from_its_turn() {
+        let (mut orphans, now) = (Orphans::default(), Moment::now());
+        let mut listing = listing(0..7, true);
+        listing.items.iter_mut().for_each(|owned| owned.unused = true);
+        orphans.plan(&listing, &HashSet::new(), now, CAUTION);
+        let turns: Vec<_> = (1..=3)
+            .flat_map(|scan| orphans.plan(&listing, &HashSet::new(), now + AGE * scan, CAUTION).release)
+            .collect();
+        let all: BTreeSet<_> = turns.into_iter().collect();
+        assert_eq!(all.len(), 7);
+    }
+
+    #[test]
     fn what_nobody_uses_goes_a_few_at_a_time_and_stops_nothing_else() {
         let (mut orphans, now) = (Orphans::default(), Moment::now());
         let listing = |used: u8| {
@@ -148,8 +166,9 @@ mod tests {
         orphans.plan(&listing(2), &HashSet::new(), now, CAUTION);
         let plan = orphans.plan(&listing(2), &HashSet::new(), now + AGE, CAUTION);
         assert_eq!((plan.release, plan.braked), ((0..6).map(owner).collect(), 0));
+        let mut orphans = Orphans::default();
         orphans.plan(&listing(3), &HashSet::new(), now, CAUTION);
-        let plan = orphans.plan(&listing(3), &HashSet::new(), now + AGE + AGE, CAUTION);
+        let plan = orphans.plan(&listing(3), &HashSet::new(), now + AGE, CAUTION);
         assert_eq!((plan.release, plan.braked), ((4..7).map(owner).collect(), 4));
     }
 

@@ -1,5 +1,6 @@
 //! One look at one Service: what is wanted, what is there, what follows.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -445,17 +446,40 @@ impl<P: LoadBalancers> Reconciler<P> {
             named = Some(&**name).filter(|_| is_on(service));
         }
         // Those as well who do not say so any more. Nearly always all are on the address of the first that is asked for.
-        let mut near = self.provider.beside(&service.owner, named).services;
-        for member in group.iter().filter(|member| member.owner != service.owner && !member.ingress.is_empty()) {
-            if !near.contains(member.key()) {
-                near.extend(self.provider.beside(&member.owner, None).services);
+        let mut seen: HashSet<Owner> = HashSet::new();
+        let mut near = self.near(service, service, named, &mut seen);
+        for member in &group {
+            if !seen.contains(&member.owner) && !member.ingress.is_empty() {
+                near.extend(self.near(service, member, None, &mut seen));
             }
         }
-        near.retain(|key| group.iter().all(|member| member.key() != key));
-        near.sort_unstable();
-        near.dedup();
-        group.extend(near.iter().filter_map(|key| self.cache.service(key)));
+        let members: HashSet<Owner> = group.iter().map(|member| member.owner.clone()).collect();
+        group.extend(near.into_iter().filter(|near| !members.contains(&near.owner)));
         group
+    }
+
+    /// Who has published an address together with `member`, and with the Service itself if that has published any.
+    fn near(
+        &self,
+        service: &Service,
+        member: &Service,
+        named: Option<&str>,
+        seen: &mut HashSet<Owner>,
+    ) -> Vec<Arc<Service>> {
+        let beside = self.provider.beside(&member.owner, named).services.into_iter();
+        let new: Vec<_> = beside.filter(|owner| seen.insert(owner.clone())).collect();
+        let present = new.iter().filter_map(|owner| self.cache.service(&owner.key).filter(|near| near.owner == *owner));
+        let is_near = |near: &Arc<Service>| {
+            let meets = |one: &Service| {
+                near.ingress.iter().any(|ours| one.ingress.iter().any(|theirs| ours.address == theirs.address))
+            };
+            match (service.ingress.is_empty(), member.ingress.is_empty()) {
+                (false, _) => meets(service),
+                (true, false) => meets(member),
+                (true, true) => !near.ingress.is_empty(),
+            }
+        };
+        present.filter(is_near).collect()
     }
 
     fn judge(&self, wanted: &Wanted, differences: &[Difference], since: Instant) -> Judgement {

@@ -73,17 +73,34 @@ fn addresses(vips: &StrMap) -> BTreeSet<IpAddr> {
 
 /// Takes away all that kube-dc made for a Service that goes, which had these addresses. What may be its own is not left
 /// behind on an address that is somebody else's soon.
-pub(crate) fn discard(owner: &Owner, addresses: &[IpAddr], nb: &Northbound) -> Result<Vec<step::Step>, Error> {
-    let ours: BTreeSet<_> = addresses.iter().copied().collect();
+pub(crate) fn discard(
+    owner: &Owner,
+    had: &[IpAddr],
+    is_anothers: impl Fn(IpAddr) -> bool,
+    nb: &Northbound,
+) -> Result<Vec<step::Step>, Error> {
+    let mut steps = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         let name = name(owner, protocol);
-        match (unmarked(&name, nb).first(), find(protocol, &ours, owner, nb)) {
-            (Some((uuid, _)), _) if ours.is_empty() => return Err(Error::LeftUnclear { name, uuid: *uuid }),
-            (_, Legacy::Unclear(uuid, name)) => return Err(Error::TakeOverUnclear { name, uuid }),
-            _ => {}
+        let found = unmarked(&name, nb);
+        let is_alone = found.len() == 1;
+        for (uuid, seen) in found {
+            let theirs = addresses(&seen.vips);
+            let shares = theirs.iter().any(|address| had.contains(address));
+            let is_whole = theirs.iter().all(|address| had.contains(address));
+            match shares {
+                true if is_alone && is_whole && step::protocol(&seen) == protocol.to_string() => {
+                    steps.push(step::Step::Discard { uuid, seen });
+                }
+                true => return Err(Error::TakeOverUnclear { name, uuid }),
+                false if had.is_empty() && !theirs.iter().all(|address| is_anothers(*address)) => {
+                    return Err(Error::LeftUnclear { name, uuid });
+                }
+                false => {}
+            }
         }
     }
-    Ok(discard_of(&PROTOCOLS, &ours, owner, nb))
+    Ok(steps)
 }
 
 fn discard_of(protocols: &[Protocol], ours: &BTreeSet<IpAddr>, owner: &Owner, nb: &Northbound) -> Vec<step::Step> {

@@ -117,10 +117,10 @@ fn who_shares_no_more_keeps_its_ports_and_is_joined_by_nobody() {
 fn who_waits_for_a_port_of_one_that_shares_no_more_is_woken_when_it_changes_or_goes() {
     let woken = Arc::new(Mutex::new(BTreeSet::new()));
     let wakes = woken.clone();
-    let key = |name: &str| ServiceKey::new("ns", name);
+    let known = |name: &str| read(raw(name, &json!({}))).owner;
     // `left` and `first` are on one address, and `other` names it as `office`.
     let beside = move |owner: &Owner| match &*owner.key.name {
-        "left" | "first" => Beside { services: vec![key("left"), key("first")], names: vec!["office".into()] },
+        "left" | "first" => Beside { services: vec![known("left"), known("first")], names: vec!["office".into()] },
         _ => Beside::default(),
     };
     let (cache, mut sink) = cache_of(move |key| wakes.lock().unwrap().extend([key.name.to_string()]), beside);

@@ -125,7 +125,7 @@ impl Book {
     /// Whether this Service uses the address.
     pub(crate) fn holds(&self, owner: &Owner, address: IpAddr) -> bool {
         let mut keys = self.by_service.get(&owner.key).into_iter().flatten();
-        keys.any(|key| self.holdings.get(key).is_some_and(|h| h.should.address == Some(address) && h.is_used_by(owner)))
+        keys.any(|key| self.holdings.get(key).is_some_and(|h| h.should.address == Some(address) && h.lists(owner)))
     }
 
     /// Whether nobody else can answer on the addresses of this Service: those that it has are its own.
@@ -139,14 +139,23 @@ impl Book {
         let namespace = &owner.key.namespace;
         let named = named.map(|name| EipKey { namespace: namespace.clone(), name: name.into() });
         let used = self.by_service.get(&owner.key).into_iter().flatten();
+        // A name alone may be that of a Service before it.
+        let used = used.filter(|key| self.holdings.get(*key).is_some_and(|holding| holding.is_used_by(owner)));
         let mut beside = Beside::default();
         for key in used.chain(&named) {
             let Some(holding) = self.holdings.get(key).filter(|holding| !holding.is_own_of(owner)) else { continue };
-            let users = holding.should.services.iter();
-            beside.services.extend(users.map(|name| ServiceKey::new(namespace.clone(), name.clone())));
+            let users = holding.should.services.iter().filter_map(|name| {
+                Some(Owner { key: ServiceKey::new(namespace.clone(), name.clone()), uid: holding.uid(name)? })
+            });
+            beside.services.extend(users);
             beside.names.push(key.name.clone());
         }
         beside
+    }
+
+    /// Whether an `EIp` has this address, and none that has it says that it is this Service's.
+    pub(crate) fn is_anothers(&self, owner: &Owner, address: IpAddr) -> bool {
+        self.holders(address).next().is_some() && self.listed(owner, address).is_none()
     }
 
     /// The addresses that this Service's name stands on.

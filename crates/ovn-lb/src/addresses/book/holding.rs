@@ -129,7 +129,8 @@ impl Holding {
 
     /// Whether it was made for this owner, and nobody else uses it.
     pub(super) fn is_own_of(&self, owner: &Owner) -> bool {
-        self.made_for() == Some(owner) && self.services().iter().all(|name| *name == owner.key.name)
+        let stored = self.stored.iter().flat_map(|seen| &seen.says.services);
+        self.made_for() == Some(owner) && self.should.services.iter().chain(stored).all(|name| *name == owner.key.name)
     }
 
     /// Whether it lists this owner, or a namesake of whom nothing else is known.

@@ -176,7 +176,7 @@ fn who_is_on_one_address_is_told_of_each_other_whatever_they_say_now() {
     let owner = |name: &str| testing::owner("shop", name);
     let beside = |world: &World, name: &str, named: Option<&str>| {
         let Beside { services, names } = world.book.beside(&owner(name), named);
-        let services = services.iter().map(|key| &*key.name).collect::<Vec<_>>().join(" ");
+        let services = services.iter().map(|owner| &*owner.key.name).collect::<Vec<_>>().join(" ");
         (services, names.join(" "))
     };
     let both = ("api web".to_owned(), "mine".to_owned());
@@ -192,6 +192,14 @@ fn who_is_on_one_address_is_told_of_each_other_whatever_they_say_now() {
     let mut namesake = owner("alone");
     namesake.uid = uuid::Uuid::from_u128(7);
     assert!(!world.book.holds(&namesake, address), "another Service of that name");
+
+    // After a restart nobody knows whether `api` is still the same.
+    world.restart();
+    world.bind("web", Some("mine")).unwrap();
+    assert_eq!(beside(&world, "web", None), ("web".to_owned(), "mine".to_owned()));
+    assert_eq!(beside(&world, "api", None), Default::default());
+    let shared = world.book.said_of(&owner("web"))[0];
+    assert!(world.book.holds(&owner("api"), shared), "what it has published there stays its own");
 }
 
 /// Another controller of this cluster, for another class, has Services on the same `EIp`.

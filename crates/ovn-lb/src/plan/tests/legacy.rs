@@ -1,5 +1,7 @@
 //! Rows that kube-dc made.
 
+use std::net::IpAddr;
+
 use super::*;
 
 fn taking_over() -> Site {
@@ -139,4 +141,37 @@ fn a_row_with_more_than_our_addresses_is_told_and_not_written() {
     let plan = plan(&web(), &taking_over(), &model.northbound());
     assert_eq!(plan.steps, []);
     assert_eq!(kinds(&plan), ["take_over"]);
+}
+
+/// What goes with `shop/web`, which had these addresses; `192.0.2.9` is another Service's.
+fn discarded(rows: &[LoadBalancer], had: &[&str]) -> Result<usize, &'static str> {
+    let mut model = Model::default();
+    model.rows.extend((5u128..).map(Uuid::from_u128).zip(rows.iter().cloned()));
+    let had: Vec<IpAddr> = had.iter().map(|address| address.parse().unwrap()).collect();
+    let is_anothers = |address: IpAddr| address.to_string() == "192.0.2.9";
+    match discard(&owner("shop", "web"), &had, is_anothers, &model.northbound()) {
+        Ok(steps) => Ok(steps.len()),
+        Err(Error::TakeOverUnclear { .. }) => Err("some of its addresses"),
+        Err(Error::LeftUnclear { .. }) => Err("nobody knows"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn with_a_service_goes_what_has_its_addresses_and_what_may_have_them_is_told() {
+    let made = |protocol: &str, vips: &[&str]| row(protocol, vips, StrMap::default());
+    let both = [made("tcp", &["192.0.2.7:80"]), made("udp", &["192.0.2.7:53"])];
+    assert_eq!(discarded(&both, &["192.0.2.7"]), Ok(2));
+    assert_eq!(discarded(&both, &["192.0.2.7", "192.0.2.8"]), Ok(2), "its name stands on another EIp, too");
+    assert_eq!(
+        discarded(&[made("tcp", &["192.0.2.7:80", "192.0.2.8:80"])], &["192.0.2.7"]),
+        Err("some of its addresses")
+    );
+    assert_eq!(discarded(&[both[0].clone(), both[0].clone()], &["192.0.2.7"]), Err("some of its addresses"));
+    assert_eq!(discarded(&[made("tcp", &["192.0.2.8:80"])], &["192.0.2.7"]), Ok(0), "another Service's of that name");
+    assert_eq!(discarded(&both, &[]), Err("nobody knows"));
+    assert_eq!(discarded(&[made("tcp", &["192.0.2.9:80"])], &[]), Ok(0), "an EIp says that it is another Service's");
+    assert_eq!(discarded(&[], &[]), Ok(0));
+    let marked = row("tcp", &["192.0.2.7:80"], [(marks::CLUSTER, "c2")].into_iter().collect());
+    assert_eq!(discarded(&[marked], &[]), Ok(0), "a cluster of ours has it");
 }
