@@ -187,10 +187,19 @@ pub struct Args {
 
     #[command(flatten)]
     pub service: ServiceArgs,
+
+    /// For one attempt of a request. There is no flag for it
+    #[arg(skip = TIMEOUT)]
+    pub timeout: Duration,
+
+    /// How long a node that has no interface for an address gets nothing new. There is no flag for it
+    #[arg(skip = RECOVERY)]
+    pub recovery: Duration,
 }
 
-/// For one attempt of a request: a listing of a large account takes seconds.
+/// A listing of a large account takes seconds.
 const TIMEOUT: Duration = Duration::from_secs(10);
+const RECOVERY: Duration = Duration::from_mins(1);
 const RETRY_FOR: Duration = Duration::from_secs(20);
 
 impl Args {
@@ -203,7 +212,7 @@ impl Args {
             (None, Some(region)) => client::endpoint(region, direct).await?,
             (None, None) => return Err("give --region or --api-url".into()),
         };
-        Ok(Config { api, credentials, timeout: TIMEOUT, retry_for: RETRY_FOR })
+        Ok(Config { api, credentials, timeout: self.timeout, retry_for: RETRY_FOR })
     }
 
     fn credentials(&self, variable: impl Fn(&str) -> Option<String>) -> Result<Credentials, StartError> {

@@ -220,7 +220,7 @@ fn start_moves(runtime: &Runtime, args: &Args, parts: &Parts) -> Result<(), Star
         wishes: parts.wishes.clone(),
         reach: parts.reach.clone(),
         troubles: parts.troubles.clone(),
-        timing: Timing { delay: args.delay(), hold: args.minimum_hold },
+        timing: Timing { delay: args.delay(), hold: args.minimum_hold, recovery: args.recovery },
         ignore_exclusion: args.ignore_exclude_label,
         fence: args.fence_stop,
         deadline: runtime.write_deadline,

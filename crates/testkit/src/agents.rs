@@ -27,6 +27,8 @@ const HELD: &str = "Held";
 #[derive(Debug)]
 pub struct Agents {
     state: Arc<Mutex<State>>,
+    /// Held during each round of writes.
+    round: Arc<tokio::sync::Mutex<()>>,
     beating: AbortHandle,
 }
 
@@ -60,7 +62,8 @@ impl Agents {
             cluster: cluster.to_owned(),
             lasts,
         };
-        let shared = state.clone();
+        let round = Arc::<tokio::sync::Mutex<()>>::default();
+        let (shared, writing) = (state.clone(), round.clone());
         let beating = tokio::spawn(async move {
             let mut looks = tokio::time::interval(LOOK);
             looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -69,6 +72,7 @@ impl Agents {
             let (mut renewed, mut known) = (None::<Instant>, BTreeSet::new());
             for count in 0_u64.. {
                 looks.tick().await;
+                let _round = writing.lock().await;
                 let nodes = lock(&shared).nodes.clone();
                 if known != nodes || renewed.is_none_or(|at| at.elapsed() >= renew) {
                     renewed = Some(Instant::now());
@@ -78,7 +82,7 @@ impl Agents {
                 beat.hold(&shared).await;
             }
         });
-        Self { state, beating: beating.abort_handle() }
+        Self { state, round, beating: beating.abort_handle() }
     }
 
     /// An agent runs on this node.
@@ -89,6 +93,11 @@ impl Agents {
     /// As a node that lost its power.
     pub fn die(&self, node: &str) {
         lock(&self.state).nodes.remove(node);
+    }
+
+    /// Waits until nothing is under way any more that was begun before: who died has written for the last time.
+    pub async fn quiet(&self) {
+        drop(self.round.lock().await);
     }
 
     /// The node's interface for addresses is gone.

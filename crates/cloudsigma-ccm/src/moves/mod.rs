@@ -53,8 +53,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// What a node says that has no interface for an address: its link is down, or there is none.
 const UNABLE: [&str; 2] = ["LinkDown", "NoInterface"];
-/// A node that said so gets nothing new for this long: it would get all that is new, as it has the least.
-const RECOVERY: Duration = Duration::from_mins(1);
 
 /// When to give up on a node, and how soon an address may move again without need.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +60,8 @@ pub(crate) struct Timing {
     /// Since its Lease was last seen to change; the Lease's own duration where that is longer.
     pub(crate) delay: Duration,
     pub(crate) hold: Duration,
+    /// A node that cannot hold an address gets nothing new for this long: it would get all that is new, as it has the least.
+    pub(crate) recovery: Duration,
 }
 
 pub(crate) struct Mover {
@@ -151,7 +151,7 @@ impl Mover {
         let now = Moment::now();
         let inventory = self.account.last();
         let addresses = self.addresses(memory, inventory.as_deref(), now);
-        memory.unable.retain(|_, said| said.until(now) < RECOVERY);
+        memory.unable.retain(|_, said| said.until(now) < self.timing.recovery);
         let unreachable = addresses.values().filter(|address| address.unreachable);
         memory.unable.extend(unreachable.filter_map(|address| Some((address.holder.clone()?, now))));
         let names = self.names(&addresses, memory.braked.as_ref());
@@ -192,7 +192,7 @@ impl Mover {
         let rest =
             memory.moved.values().map(|at| now.until(*at + self.timing.hold)).filter(|rest| !rest.is_zero()).min();
         let due = memory.lives.next(now, self.timing.delay);
-        let recovered = memory.unable.values().map(|said| now.until(*said + RECOVERY)).min();
+        let recovered = memory.unable.values().map(|said| now.until(*said + self.timing.recovery)).min();
         due.into_iter().chain(retry).chain(rest).chain(recovered).min().unwrap_or(LONGEST_PAUSE)
     }
 

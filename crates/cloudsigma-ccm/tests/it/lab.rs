@@ -29,6 +29,8 @@ use tokio_util::sync::CancellationToken;
 /// Generous: a loaded two-core machine, not the controller, decides how long things take here. One look that fails because
 /// of that may be repeated only after half a minute.
 pub(crate) const SOON: Duration = Duration::from_secs(90);
+/// Longer than any test.
+const HOUR: Duration = Duration::from_hours(1);
 
 /// Namespaces of tests that have ended. Whoever begins takes their Nodes away: each controller asks its cloud for the
 /// server of every Node that it does not know, whenever any of them changes.
@@ -87,6 +89,22 @@ impl Controller {
         eventually("the brake is on", SOON, async || if self.is_braked().await { Ok(()) } else { Err("off") })
             .await
             .unwrap();
+    }
+
+    /// Waits until the brake is on, and nobody who died can lift it by a last word.
+    pub(crate) async fn until_braked_by_the_dead(&self, lab: &Lab) {
+        lab.agents.quiet().await;
+        self.until_braked().await;
+        self.until_scanned(2).await;
+        self.until_braked().await;
+    }
+
+    /// How many looks at Services have failed.
+    pub(crate) async fn failed_looks(&self) -> usize {
+        let (_, page) = get(self.admin, "/metrics").await.unwrap();
+        let failed = page.lines().filter_map(|line| line.strip_prefix("groundcrew_service_reconciles_total{outcome="));
+        let failed = failed.filter_map(|line| line.split_once("} ")).filter(|(outcome, _)| *outcome != "\"ok\"");
+        failed.map(|(_, count)| count.parse::<usize>().unwrap()).sum()
     }
 
     /// Waits until everything was compared so many times more.
@@ -178,7 +196,17 @@ impl Lab {
 
     /// A controller that runs alone, ready.
     pub(crate) async fn controller(&self, flags: &[&str]) -> Controller {
-        let controller = self.spawn(flags).await;
+        Self::until_ready(self.spawn(flags).await).await
+    }
+
+    /// The same, which gives up nothing that hangs, and forgives no node that could not hold an address.
+    pub(crate) async fn stubborn(&self, flags: &[&str]) -> Controller {
+        let mut program = self.program(flags);
+        (program.args.timeout, program.args.recovery) = (HOUR, HOUR);
+        Self::until_ready(Self::run(program, Some(HOUR)).await).await
+    }
+
+    async fn until_ready(controller: Controller) -> Controller {
         eventually("the controller is ready", SOON, async || match get(controller.admin, "/readyz").await {
             Ok((200, _)) => Ok(()),
             other => Err(format!("{other:?}")),
@@ -190,15 +218,19 @@ impl Lab {
 
     /// The same, ready or not.
     pub(crate) async fn spawn(&self, flags: &[&str]) -> Controller {
-        let program = self.program(flags);
+        Self::run(self.program(flags), None).await
+    }
+
+    async fn run(program: Program, deadline: Option<Duration>) -> Controller {
         let (started, admin) = oneshot::channel();
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let ended = runtime.spawn(async move {
             let Program { runtime, args } = program;
-            run_until(stopped, CancellationToken::new(), "cloudsigma-ccm", runtime, async move |runtime| {
+            run_until(stopped, CancellationToken::new(), "cloudsigma-ccm", runtime, async move |mut runtime| {
                 let admin = runtime.admin;
+                runtime.write_deadline = deadline.unwrap_or(runtime.write_deadline);
                 groundcrew_cloudsigma_ccm::start(&runtime, args).await?;
                 let _ = started.send(admin);
                 Ok(())
@@ -411,17 +443,19 @@ impl Lab {
         all.into_iter().filter(|event| event.reason.as_deref() == Some(reason)).filter_map(|event| event.note).collect()
     }
 
+    /// An Event about a Node; its note.
+    pub(crate) async fn node_event(&self, node: &str, reason: &str) -> anyhow::Result<String> {
+        let events: Api<Event> = Api::all(self.client.clone());
+        let all = events.list(&ListParams::default()).await?;
+        let about = |event: &Event| event.regarding.as_ref().and_then(|about| about.name.as_deref()) == Some(node);
+        let found = all.into_iter().find(|event| about(event) && event.reason.as_deref() == Some(reason));
+        found.and_then(|event| event.note).ok_or_else(|| anyhow::anyhow!("none yet"))
+    }
+
     /// Waits for an Event about a Node; its note.
     pub(crate) async fn until_node_event(&self, node: &str, reason: &str) -> String {
-        let events: Api<Event> = Api::all(self.client.clone());
-        eventually(&format!("{node} has an Event {reason}"), SOON, async || {
-            let all = events.list(&ListParams::default()).await?;
-            let about = |event: &Event| event.regarding.as_ref().and_then(|about| about.name.as_deref()) == Some(node);
-            let found = all.into_iter().find(|event| about(event) && event.reason.as_deref() == Some(reason));
-            found.and_then(|event| event.note).ok_or_else(|| anyhow::anyhow!("none yet"))
-        })
-        .await
-        .unwrap()
+        let what = format!("{node} has an Event {reason}");
+        eventually(&what, SOON, async || self.node_event(node, reason).await).await.unwrap()
     }
 
     /// The resourceVersions of everything that a controller writes here.

@@ -1,8 +1,6 @@
 //! Nodes follow their servers.
 
-use std::time::Duration;
-
-use groundcrew_testkit::cloudsigma::{Effect, Fault, Nic};
+use groundcrew_testkit::cloudsigma::{Effect, Fault, Hold, Nic};
 use groundcrew_testkit::eventually;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
@@ -76,7 +74,7 @@ async fn with_a_lost_server(name: &str) -> (Lab, Controller, String, String) {
     let lost = format!("{}-lost", lab.namespace);
     let server = lab.cloud.account(|account| account.add_server(&lost, Nic::Manual));
     lab.add_node(&lost, &json!({ "providerID": format!("cloudsigma://{server}") }), true).await;
-    let controller = lab.controller(&["--disable-lb-ip-pool"]).await;
+    let controller = lab.stubborn(&["--disable-lb-ip-pool"]).await;
     until_node(&lab, &lost, "its server was seen", |node| {
         node.annotations().get("groundcrew.dev/cloudsigma-account").map(drop)
     })
@@ -161,30 +159,35 @@ async fn a_nodes_addresses_follow_its_server_and_never_have_a_floating_one() {
     controller.stop().await;
 }
 
-/// Each question about its server takes so long that the node changes meanwhile.
+/// The node changes during each question about its server.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_became_ready_while_its_server_was_asked_for_is_not_deleted() {
     let (lab, controller, lost, server) = with_a_lost_server("cs-back").await;
-    let path = format!("servers/{server}/");
-    // Less than the time-out, and longer than a busy machine takes to change the node.
-    lab.cloud.fault(Fault::on("GET", path.clone(), Effect::Delay(Duration::from_secs(6))));
-    // Waits for the next question, which has no answer yet.
-    let asked = async || {
-        let since = lab.cloud.calls().len();
+    let (hold, mut asked) = (Hold::default(), 0);
+    lab.cloud.fault(Fault::on("GET", format!("servers/{server}/"), Effect::Held(hold.clone())));
+    let mut next = async || {
+        asked += 1;
         eventually("the server is asked for", SOON, async || {
-            let calls = lab.cloud.calls().split_off(since);
-            if calls.iter().any(|call| call.path == path) { Ok(()) } else { Err("not yet") }
+            let arrived = hold.arrived();
+            if arrived >= asked { Ok(()) } else { Err(arrived) }
         })
         .await
         .unwrap();
     };
-    asked().await;
-    lab.set_ready(&lost, false).await;
-    // Asked for because it is not ready; when the answer comes, it is.
-    asked().await;
-    lab.set_ready(&lost, true).await;
-    asked().await;
+    next().await;
+    // Until it has heard in time that the node is not ready, it asks for a ready one.
+    eventually("it was about to delete the node", SOON, async || {
+        for ready in [false, true] {
+            lab.set_ready(&lost, ready).await;
+            hold.let_one_go();
+            next().await;
+        }
+        lab.node_event(&lost, "DeletingNode").await
+    })
+    .await
+    .unwrap();
     lab.kube_nodes().get(&lost).await.expect("it was deleted in another state than the one that was looked at");
+    hold.end();
     controller.stop().await;
 }
 

@@ -1,7 +1,11 @@
 //! What a test wants to go wrong.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+
+use tokio::sync::Semaphore;
 
 use super::account::Account;
 
@@ -21,6 +25,8 @@ pub enum Effect {
     Answer(u16, String),
     /// Nothing is done and nothing answered, ever.
     Hang,
+    /// It begins when the test lets it.
+    Held(Hold),
     /// It takes this long to begin.
     Delay(Duration),
     /// It is done at once, and the answer takes this long: what it says may not be true any more when it arrives.
@@ -35,11 +41,56 @@ pub enum Effect {
     Before(Box<dyn FnMut(&mut Account) + Send>),
 }
 
+/// Where requests are held until a test lets them go. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Hold(Arc<Held>);
+
+#[derive(Debug)]
+struct Held {
+    arrived: AtomicUsize,
+    let_go: Semaphore,
+}
+
+impl Default for Hold {
+    fn default() -> Self {
+        Self(Arc::new(Held { arrived: AtomicUsize::new(0), let_go: Semaphore::new(0) }))
+    }
+}
+
+impl Hold {
+    /// How many have come here so far, those among them that were let go.
+    #[must_use]
+    pub fn arrived(&self) -> usize {
+        self.0.arrived.load(Ordering::SeqCst)
+    }
+
+    /// Lets one go, or the next that comes.
+    pub fn let_one_go(&self) {
+        self.0.let_go.add_permits(1);
+    }
+
+    /// Lets all go, those that are still to come as well.
+    pub fn end(&self) {
+        self.0.let_go.close();
+    }
+
+    fn arrive(&self) {
+        self.0.arrived.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) async fn wait(&self) {
+        if let Ok(turn) = self.0.let_go.acquire().await {
+            turn.forget();
+        }
+    }
+}
+
 impl fmt::Debug for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Answer(..) => "Answer",
             Self::Hang => "Hang",
+            Self::Held(_) => "Held",
             Self::Delay(_) => "Delay",
             Self::Late(_) => "Late",
             Self::LoseAnswer => "LoseAnswer",
@@ -82,6 +133,7 @@ impl Fault {
 pub(super) struct Struck {
     pub(super) answer: Option<(u16, String)>,
     pub(super) hang: bool,
+    pub(super) held: Option<Hold>,
     pub(super) delay: Duration,
     pub(super) late: Duration,
     pub(super) lose_answer: bool,
@@ -100,6 +152,10 @@ pub(super) fn strike(faults: &mut Vec<Fault>, account: &mut Account, method: &st
         match &mut fault.effect {
             Effect::Answer(status, body) => struck.answer = Some((*status, body.clone())),
             Effect::Hang => struck.hang = true,
+            Effect::Held(hold) => {
+                hold.arrive();
+                struck.held = Some(hold.clone());
+            }
             Effect::Delay(time) => struck.delay += *time,
             Effect::Late(time) => struck.late += *time,
             Effect::LoseAnswer => struck.lose_answer = true,

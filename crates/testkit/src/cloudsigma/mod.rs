@@ -37,7 +37,7 @@ use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 
 pub use account::{Account, Nic, OWNER, STRANGER};
-pub use fault::{Effect, Fault};
+pub use fault::{Effect, Fault, Hold};
 
 use crate::command::find_pinned;
 use api::State;

@@ -73,6 +73,9 @@ async fn carry_out(asked: &Asked, shared: &Shared) -> io::Result<Reply> {
     if struck.hang {
         std::future::pending::<Infallible>().await;
     }
+    if let Some(hold) = struck.held {
+        hold.wait().await;
+    }
     if let Some((status, body)) = struck.answer {
         return Ok(Reply { status, body });
     }
