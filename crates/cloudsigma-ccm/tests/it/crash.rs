@@ -3,7 +3,9 @@
 use groundcrew_testkit::cloudsigma::{Effect, Fault};
 use groundcrew_testkit::eventually;
 use groundcrew_testkit::kube::{Closing, Gate};
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
 use super::lab::{Controller, Lab, SOON, address};
@@ -198,12 +200,17 @@ async fn killed_at_any_write_of_a_fail_over_it_goes_on_where_it_was() {
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_before_an_address_has_a_node_it_goes_on_where_it_was() {
     let lab = Lab::new("cs-noholder", 1).await;
-    lab.add_ips([1, 2]);
+    lab.add_ips([1]);
     let before = lab.cloud.snapshot();
     lab.agents.die(lab.node(1));
+    lab.agents.quiet().await;
+    // Who never had a Lease gets nothing.
+    let leases: Api<Lease> = Api::namespaced(lab.client.clone(), &lab.namespace);
+    leases.delete_collection(&DeleteParams::default(), &ListParams::default()).await.map(drop).unwrap();
     let controller = lab.controller(&[]).await;
     lab.create("web", json!({}), json!({})).await;
     until("its FloatingIP is there", async || lab.floating_ips().get(&lab.ip(1).to_string()).await.map(drop)).await;
+    assert_eq!(lab.floating(lab.ip(1)).await.spec.holder, None);
     lab.agents.live(lab.node(1));
     recovers(&lab, controller, &before).await;
 }
@@ -211,7 +218,7 @@ async fn killed_before_an_address_has_a_node_it_goes_on_where_it_was() {
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_before_a_node_has_confirmed_it_publishes_when_the_node_does() {
     let lab = Lab::new("cs-noword", 1).await;
-    lab.add_ips([1, 2]);
+    lab.add_ips([1]);
     let before = lab.cloud.snapshot();
     lab.agents.mute(true);
     let controller = lab.controller(&[]).await;

@@ -26,7 +26,7 @@ async fn a_service_gets_an_address_that_a_node_confirmed_and_leaves_the_account_
     lab.cloud
         .account(|account| account.ips.get_mut(&lab.ip(1).to_string()).unwrap()["meta"] = json!({ "note": "ours" }));
     let before = lab.cloud.snapshot();
-    let controller = lab.controller(&["--cluster-name", "prod", "--claim-settle", "3s"]).await;
+    let controller = lab.controller(&["--cluster-name", "prod", "--claim-settle", "6s"]).await;
     lab.create("web", json!({}), json!({})).await;
     let address = lab.until_served("web").await;
     assert_eq!(address, lab.ip(1));
