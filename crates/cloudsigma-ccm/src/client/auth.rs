@@ -291,6 +291,14 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_token_is_renewed_before_it_ends() {
+        let cloud = CloudSigma::start().await.unwrap();
+        let tokens = Tokens { user: Some(token("old", Instant::now())), ..Tokens::default() };
+        let (auth, http) = stand_in(&cloud.oauth_url(), &cloud.direct_url(), tokens);
+        assert_eq!(auth.header(&http).await.unwrap(), "Bearer test-token-User-1", "the old one has an hour left");
+    }
+
+    #[tokio::test]
     async fn a_token_that_cannot_be_renewed_yet_is_used_without_asking_at_every_request() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
