@@ -1,67 +1,61 @@
 //! Two processes, one Lease: who may write, and what becomes of a late write.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use groundcrew_testkit::Signal;
 use tokio::sync::Mutex;
 
-use crate::lab::{Lab, SHORT_LEASE, SOON};
+use crate::lab::{Lab, SOON};
 
 const LEADING: &str = "groundcrew_leader_leading_bool";
 /// Where nobody may lose it but who is stopped. It is waited for.
 const LEASE: Duration = Duration::from_secs(8);
-/// How often a hand-over is tried: a busy machine makes one late, and none early.
+/// Nobody waits for its end.
+const LONG_LEASE: Duration = Duration::from_hours(1);
+/// How often a hand-over is tried.
 const TRIES: usize = 5;
 
 /// These measure time, so they do not run at once.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 #[tokio::test]
-async fn after_a_sigkill_the_successor_acts_within_the_lease_and_a_second() {
+async fn after_a_sigkill_the_successor_acts_and_not_before_the_lease_has_ended() {
     let _alone = ONE_AT_A_TIME.lock().await;
-    let lab = Lab::with_lease("sigkill", SHORT_LEASE).await;
-    let mut leader = lab.start("first").await;
+    let lab = Lab::with_lease("sigkill", LEASE).await;
+    let leader = lab.start("first").await;
     lab.until_leads(&leader).await;
-    for tried in 1.. {
-        let follower = lab.start(&format!("heir-{tried}")).await;
-        let [before, after] = ["before", "after"].map(|when| format!("{when}-{tried}"));
-        lab.create(&before).await;
-        lab.until_served(&before, SOON).await;
+    let follower = lab.start("heir").await;
+    lab.create("before").await;
+    lab.until_served("before", SOON).await;
 
-        let killed = Instant::now();
-        leader.process.signal(Signal::SIGKILL).unwrap();
-        lab.create(&after).await;
-        lab.until_served(&after, SOON).await;
-        let took = killed.elapsed();
-        if took < SHORT_LEASE + Duration::from_secs(1) {
-            break;
-        }
-        assert!(tried < TRIES, "took {took:?}");
-        leader = follower;
-    }
+    leader.process.signal(Signal::SIGKILL).unwrap();
+    let renewed = lab.lease().await.renew_time.unwrap().0;
+    lab.create("after").await;
+    lab.until_served("after", SOON).await;
+    lab.until_leads(&follower).await;
+    let taken = lab.lease().await.acquire_time.unwrap().0;
+    assert!(taken >= renewed + LEASE, "renewed at {renewed}, and taken at {taken}");
 }
 
 #[tokio::test]
-async fn after_a_sigterm_the_process_leaves_in_order_and_the_successor_acts_within_two_seconds() {
+async fn after_a_sigterm_the_process_leaves_in_order_and_the_successor_need_not_wait_for_the_end_of_the_lease() {
     let _alone = ONE_AT_A_TIME.lock().await;
-    let lab = Lab::new("sigterm").await;
-    let mut leader = lab.start("first").await;
-    lab.until_leads(&leader).await;
     for tried in 1.. {
-        let follower = lab.start(&format!("heir-{tried}")).await;
-        let after = format!("after-{tried}");
-        let asked = Instant::now();
+        let lab = Lab::with_lease(&format!("sigterm-{tried}"), LONG_LEASE).await;
+        let leader = lab.start("first").await;
+        lab.until_leads(&leader).await;
+        let follower = lab.start("heir").await;
         leader.process.signal(Signal::SIGTERM).unwrap();
-        lab.create(&after).await;
-        lab.until_served(&after, SOON).await;
-        let took = asked.elapsed();
         assert!(leader.process.wait_exit(SOON).await.unwrap().success(), "{}", leader.process.last_words());
-        lab.until_leads(&follower).await;
-        if took.as_secs() < 2 {
-            break;
+        // Whoever ends does not wait for long for an API server that is slow.
+        if leader.process.log().contains("lease not released") {
+            assert!(tried < TRIES, "{}", leader.process.last_words());
+            continue;
         }
-        assert!(tried < TRIES, "took {took:?}");
-        leader = follower;
+        lab.create("web").await;
+        lab.until_served("web", SOON).await;
+        lab.until_leads(&follower).await;
+        break;
     }
 }
 

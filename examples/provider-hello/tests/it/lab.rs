@@ -8,6 +8,7 @@ use anyhow::{Result, anyhow};
 use groundcrew_testkit::controller::Controller;
 use groundcrew_testkit::kube::{ControlPlane, Kubeconfig, shared};
 use groundcrew_testkit::{Scratch, eventually};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::Service;
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -15,6 +16,7 @@ use serde_json::json;
 
 /// Generous: a loaded two-core machine, not the example, decides how long things take here.
 pub(crate) const SOON: Duration = Duration::from_mins(1);
+const LEASE_NAME: &str = "groundcrew-provider-hello";
 /// As by default: nobody loses it because the machine stood still for some seconds.
 const LEASE: Duration = Duration::from_secs(15);
 /// For tests that wait for its end, and in which it may be lost before; writes of a third of it are possible.
@@ -111,6 +113,12 @@ impl Lab {
     }
 
     pub(crate) async fn until_leads(&self, controller: &Controller) {
-        controller.until_leads(&self.client, &self.namespace, "groundcrew-provider-hello", SOON).await.unwrap();
+        controller.until_leads(&self.client, &self.namespace, LEASE_NAME, SOON).await.unwrap();
+    }
+
+    /// The Lease of the leaders as it is now.
+    pub(crate) async fn lease(&self) -> LeaseSpec {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+        leases.get(LEASE_NAME).await.unwrap().spec.unwrap()
     }
 }

@@ -44,7 +44,7 @@ async fn a_hung_api_server_fails_neither_liveness_nor_the_shutdown() {
     lab.until_served("web", Duration::from_mins(1)).await;
     proxy.partition();
     hello.process.signal(Signal::SIGTERM).unwrap();
-    assert!(hello.process.wait_exit(Duration::from_secs(10)).await.unwrap().success());
+    assert!(hello.process.wait_exit(SOON).await.unwrap().success());
 }
 
 #[tokio::test]
