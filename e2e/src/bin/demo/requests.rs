@@ -114,6 +114,8 @@ pub(crate) struct Requests {
     stdin: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
     seen: Vec<Request>,
+    /// When the last answered request was sent of those that made the service steady.
+    steady: Duration,
 }
 
 impl Requests {
@@ -125,7 +127,7 @@ impl Requests {
         let mut child = command.spawn().context("start the client outside")?;
         let stdin = child.stdin.take().context("stdin of the client")?;
         let lines = BufReader::new(child.stdout.take().context("stdout of the client")?).lines();
-        Ok(Self { child, stdin, lines, seen: Vec::new() })
+        Ok(Self { child, stdin, lines, seen: Vec::new(), steady: Duration::ZERO })
     }
 
     /// Listens until [`STEADY`] requests in a row that were sent after `since` have had an answer.
@@ -135,7 +137,9 @@ impl Requests {
             while in_a_row < STEADY {
                 let line = self.lines.next_line().await?.context("the client outside has ended")?;
                 let request: Request = line.parse()?;
-                in_a_row = if request.backend.is_some() && request.sent > since { in_a_row + 1 } else { 0 };
+                let good = request.backend.is_some() && request.sent > since;
+                (in_a_row, self.steady) =
+                    if good { (in_a_row + 1, self.steady.max(request.sent)) } else { (0, self.steady) };
                 self.seen.push(request);
             }
             Ok(())
@@ -153,7 +157,7 @@ impl Requests {
         answers
     }
 
-    /// Lets the open ones end, and counts what `event` may have cost.
+    /// Lets the open ones end, and counts what `event` may have cost until the service was steady.
     pub(crate) async fn finish(mut self, event: Duration) -> Result<Tally> {
         drop(self.stdin);
         while let Some(line) = self.lines.next_line().await? {
@@ -161,17 +165,19 @@ impl Requests {
         }
         let status = self.child.wait().await?;
         ensure!(status.success(), "the client outside ended with {status}");
-        Ok(Tally::since(event, self.seen))
+        Ok(Tally::of(event, self.steady, self.seen))
     }
 }
 
-/// The requests that were open at some event or sent after it, in the order in which they were sent.
+/// The requests that were open at some event or sent after it, until the service was steady, in the order in which they
+/// were sent.
 pub(crate) struct Tally(Vec<Request>);
 
 impl Tally {
-    fn since(event: Duration, mut requests: Vec<Request>) -> Self {
-        // What had ended before is not its doing.
-        requests.retain(|request| request.ended > event);
+    fn of(event: Duration, steady: Duration, mut requests: Vec<Request>) -> Self {
+        // What had ended before is not its doing, nor is what was sent when all was well again: of that nobody waited for
+        // what came after it.
+        requests.retain(|request| request.ended > event && request.sent <= steady);
         requests.sort_by_key(|request| request.sent);
         Self(requests)
     }
@@ -223,7 +229,7 @@ mod tests {
         let good = |sent| request(sent, sent + 2, Some("pod1"));
         // As they end: the lost ones last.
         let ended = vec![good(0), good(10), good(40), good(50), request(20, 920, None), request(30, 930, None)];
-        let tally = Tally::since(Duration::from_millis(5), ended);
+        let tally = Tally::of(Duration::from_millis(5), Duration::MAX, ended);
         assert_eq!(tally.outage().unwrap(), Duration::from_millis(22));
         assert_eq!((tally.sent(), tally.failed()), (5, 2));
     }
@@ -231,12 +237,20 @@ mod tests {
     #[test]
     fn what_was_lost_before_is_not_held_against_the_event() {
         let ended = vec![request(0, 900, None), request(1000, 1002, Some("pod1"))];
-        let tally = Tally::since(Duration::from_millis(950), ended);
+        let tally = Tally::of(Duration::from_millis(950), Duration::MAX, ended);
         assert_eq!((tally.outage().unwrap(), tally.failed()), (Duration::ZERO, 0));
     }
 
     #[test]
     fn a_service_that_stays_away_has_no_outage_to_tell() {
-        assert!(Tally::since(Duration::ZERO, vec![request(0, 900, None)]).outage().is_err());
+        assert!(Tally::of(Duration::ZERO, Duration::MAX, vec![request(0, 900, None)]).outage().is_err());
+    }
+
+    #[test]
+    fn what_is_lost_after_the_service_was_steady_is_not_held_against_the_event() {
+        let good = |sent| request(sent, sent + 2, Some("pod1"));
+        let ended = vec![request(10, 910, None), good(20), good(1020), request(1030, 1930, None)];
+        let tally = Tally::of(Duration::ZERO, Duration::from_millis(1020), ended);
+        assert_eq!((tally.outage().unwrap(), tally.failed()), (Duration::from_millis(12), 1));
     }
 }
