@@ -61,8 +61,10 @@ pub(crate) async fn what_cannot_be_stopped_puts_everything_back_and_the_next_run
     lab.make::<CronJob>(cron_job("stuck")).await;
     untouchable(lab, "cronjobs", "UPDATE", "stuck").await;
     let before = lab.place.everything().await;
-    // The API server has to begin with the block within it, too.
-    let (code, status) = run(lab, &["--stage-budget", "15s"]).await;
+    let quiesces = |status: &DeorbitStatus| status.stage.contains("Quiesce");
+    let budgets = json!({"stages": {"Quiesce": "1s"}});
+    let cut = lab.cut_short("it quiesces", quiesces, &budgets);
+    let ((code, status), ()) = tokio::join!(run(lab, &["--stage-budget", "1h"]), cut);
     let status = status.unwrap();
     assert_eq!((code, status.phase), (cli::REFUSED, Phase::Refused), "{status:?}");
     assert!(status.message.contains("Quiesce did not succeed") && status.message.contains("not this one"));
@@ -77,7 +79,7 @@ pub(crate) async fn what_cannot_be_stopped_puts_everything_back_and_the_next_run
     assert_eq!(lab.place.everything().await, before);
 
     lab.touchable().await;
-    let (code, status) = run(lab, &["--stage-budget", "1m"]).await;
+    let (code, status) = run(lab, &[]).await;
     assert_eq!(code, cli::CLEAN, "{status:?}");
     lab.assert_as_before().await;
 }
@@ -167,9 +169,12 @@ pub(crate) async fn without_the_right_to_look_it_is_refused_and_midway_it_ends_a
 
     let_see_pods(lab, true).await;
     until_sees_pods(&client, true).await;
-    lab.deorbit(&json!({"policies": all("delete"), "budgets": {"total": "15s"}})).await;
-    lab.until("it waits for the Service", |status| status.stage.contains("LoadBalancers")).await;
+    lab.deorbit(&json!({"policies": all("delete")})).await;
+    let waits = |status: &DeorbitStatus| status.stage.contains("LoadBalancers");
+    lab.until("it waits for the Service", waits).await;
     let_see_pods(lab, false).await;
+    until_sees_pods(&client, false).await;
+    lab.cut_short("it waits still", waits, &json!({"total": "1s"})).await;
     let status = lab.until_phase(Phase::Leftovers).await;
     running.stop().await;
     let kinds: Vec<_> = status.report.iter().map(|line| line.kind.as_str()).collect();
@@ -228,7 +233,13 @@ pub(crate) async fn every_line_of_a_long_report_is_in_the_file_and_in_the_config
         lab.place.old_volume("demo-csi", &format!("orphan-{n}")).await;
     }
     let before = lab.place.everything().await;
-    let (code, status) = run(lab, &["--policy", "all=delete", "--budget", "20s"]).await;
+    let held = |status: &DeorbitStatus| {
+        let cloud = status.stages.iter().find(|stage| stage.name == StageName::Cloud);
+        cloud.is_some_and(|cloud| cloud.message.contains("maxCloudDeletes"))
+    };
+    let budgets = json!({"total": "1s"});
+    let cut = lab.cut_short("the cloud is not touched", held, &budgets);
+    let ((code, status), ()) = tokio::join!(run(lab, &["--policy", "all=delete"]), cut);
     let (file, shown) = (status.unwrap(), lab.status().await);
     assert_eq!((code, file.report.len(), shown.report.len(), shown.left), (cli::LEFTOVERS, 120, 100, 120));
     assert!(file.report.iter().all(|line| line.reason.contains("maxCloudDeletes (100)")), "{:?}", file.report[0]);

@@ -114,7 +114,7 @@ pub(crate) async fn a_finalizer_stays_while_its_load_balancer_is_stuck_and_the_r
 /// Asked for a deletion. Where no server is, none can be had.
 fn webhook(name: &str, resource: &str, namespace: &str, server: &Value) -> Value {
     let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "resources": [resource], "operations": ["DELETE"]});
-    json!({"name": format!("{name}.test.example"), "clientConfig": server, "failurePolicy": "Fail", "timeoutSeconds": 1,
+    json!({"name": format!("{name}.test.example"), "clientConfig": server, "failurePolicy": "Fail", "timeoutSeconds": 30,
         "sideEffects": "None", "admissionReviewVersions": ["v1"], "rules": [rule],
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}})
 }

@@ -242,6 +242,13 @@ impl Lab {
         self.deorbits().create(&PostParams::default(), &deorbit).await.unwrap();
     }
 
+    /// Gives it other budgets, once it is like this.
+    pub(crate) async fn cut_short(&self, what: &str, probe: impl Fn(&DeorbitStatus) -> bool, budgets: &Value) {
+        self.until(what, probe).await;
+        let budgets = Patch::Merge(json!({"spec": {"budgets": budgets}}));
+        self.deorbits().patch("end", &PatchParams::default(), &budgets).await.unwrap();
+    }
+
     /// Deletes a Deorbit, and waits until whoever works on it has let it go.
     pub(crate) async fn gone(&self, name: &str) {
         self.deorbits().delete(name, &DeleteParams::default()).await.unwrap();

@@ -68,7 +68,7 @@ impl Run {
         let report = scratch.path().join("report.json");
         let uid = lab.uid().await;
         let mut line = vec!["deorbit", "--kubeconfig", kubeconfig.to_str().unwrap(), "--confirm", &uid];
-        line.extend(["--cluster-id", "test", "--lease-namespace", "default", "--name", "end", "--budget", "20s"]);
+        line.extend(["--cluster-id", "test", "--lease-namespace", "default", "--name", "end", "--budget", "1m"]);
         line.extend(if proceed { vec!["--proceed"] } else { vec![] });
         let Line { wish, shown, deorbit, runtime } = Line::parse_from(line);
         let (clouds, to) = (lab.clouds((CLUSTER, CSI)), Some(report.clone()));
