@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(90);
 
 #[derive(Parser)]
 struct Line {
