@@ -8,6 +8,7 @@
 
 mod cache;
 mod class;
+mod company;
 mod desired;
 mod drift;
 mod gaps;
