@@ -120,7 +120,12 @@ async fn a_wall_clock_that_jumps_by_an_hour_ends_no_term_no_rest_and_no_age_and_
         lab.until_served(name).await;
     }
     // Nothing else is left.
-    let spec = json!({ "spec": { "addresses": [lab.address("web").await, lab.address("goes").await] } });
+    let mut left = Vec::new();
+    for name in ["web", "goes"] {
+        let address = lab.address(name).await;
+        left.push(format!("{address}-{address}"));
+    }
+    let spec = json!({ "spec": { "addresses": left } });
     let pools: Api<AddressPool> = Api::all(lab.client.clone());
     pools.patch(&lab.namespace, &PatchParams::default(), &Patch::Merge(spec)).await.unwrap();
     lab.services().delete("goes", &DeleteParams::default()).await.unwrap();
